@@ -1,0 +1,1 @@
+"""The loop: ``machine`` decides (pure), ``loop``, ``dispatch`` and ``guard`` act (thin)."""

@@ -1,0 +1,207 @@
+"""What control and the agent need from the outside: small interfaces, defined where consumed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from gridaware.domain.event import GridEvent
+from gridaware.domain.fleet import LimitRange
+from gridaware.domain.job import Job, JobSpec
+from gridaware.domain.reading import EnergyReading, Reading
+from gridaware.domain.signal import Signal
+from gridaware.domain.wire import CheckpointRequest, Desired, SampleRate
+
+__all__ = [
+    "AgentLink",
+    "Driver",
+    "Feed",
+    "FeedReport",
+    "GpuIdentity",
+    "JobRunner",
+    "Ledger",
+    "Meter",
+    "RunnerStatus",
+]
+
+
+class GpuIdentity(Protocol):
+    """Who a GPU is."""
+
+    gpu_id: str
+    index: int
+    model: str
+
+
+class Driver(Protocol):
+    """A GPU driver. Blocking calls; each may hang, so they run in the watched driver child.
+
+    Every method raises :class:`gridaware.domain.errors.DeviceError` and nothing else; all watts
+    are of the whole board. Identity is the UUID, never the index.
+    """
+
+    boundary: str
+    """``gpu`` or ``module``: what power and energy enclose."""
+
+    def open(self) -> None:
+        """Attach to the driver. Must be called in the process that uses it (never across fork)."""
+        ...
+
+    def close(self) -> None:
+        """Detach. Limits stay as they are."""
+        ...
+
+    def epoch(self) -> str:
+        """Changes whenever the driver was reloaded, which resets limits and counters."""
+        ...
+
+    def gpus(self) -> Sequence[GpuIdentity]:
+        """Every GPU that answers, in driver order."""
+        ...
+
+    def can_set(self, gpu_id: str) -> bool:
+        """Whether this process may change the GPU's limit; found out without changing it."""
+        ...
+
+    def limit_range(self, gpu_id: str) -> LimitRange:
+        """Limits the GPU accepts."""
+        ...
+
+    def requested_limit_watts(self, gpu_id: str) -> float:
+        """The limit last asked for by anyone on this host."""
+        ...
+
+    def enforced_limit_watts(self, gpu_id: str) -> float:
+        """The limit in force: the least of every limiter, out-of-band ones too."""
+        ...
+
+    def set_limit_watts(self, gpu_id: str, watts: float) -> None:
+        """Ask for a limit; out of range is refused, never clamped."""
+        ...
+
+    def power_watts(self, gpu_id: str) -> Reading:
+        """Power now: instantaneous where the device has it, and the reading says which."""
+        ...
+
+    def energy_joules(self, gpu_id: str) -> EnergyReading:
+        """The energy counter."""
+        ...
+
+    def processes(self, gpu_id: str) -> tuple[int, ...]:
+        """Host pids with a compute context on the GPU."""
+        ...
+
+    def cap_binds(self, gpu_id: str) -> bool | None:
+        """Whether the power cap is what holds the clocks down; None = the device cannot say."""
+        ...
+
+
+class Meter(Protocol):
+    """A power meter at a declared boundary."""
+
+    def read(self) -> tuple[Reading, EnergyReading | None]:
+        """Power now, and the energy counter where the meter has one.
+
+        Raises:
+            Unavailable: it does not answer.
+        """
+        ...
+
+
+class AgentLink(Protocol):
+    """The controller's end of the agent streams. Calls never block; a lost frame is no loss."""
+
+    def send(self, node_id: str, message: Desired | CheckpointRequest | SampleRate) -> bool:
+        """Queue a frame; False where that node is not connected."""
+        ...
+
+    def connected(self) -> Sequence[str]:
+        """Nodes with a live stream."""
+        ...
+
+
+class RunnerStatus(Protocol):
+    """One attempt as the cluster sees it."""
+
+    submission_id: str
+    status: str
+    """``pending``, ``running``, ``succeeded``, ``failed``, ``stopped``."""
+    exit_code: int | None
+    message: str
+
+
+class JobRunner(Protocol):
+    """The cluster that executes jobs. Blocking calls, made on worker threads."""
+
+    def submit(self, spec: JobSpec, attempt: int) -> None:
+        """Start an attempt; submitting the same attempt twice is harmless.
+
+        Raises:
+            Refused: the cluster will never run it as it is (its reason is the message).
+            Unavailable: try again later.
+        """
+        ...
+
+    def stop(self, job_id: str, attempt: int) -> None:
+        """Ask the attempt to end; returns at once, and is harmless for one that has ended."""
+        ...
+
+    def statuses(self) -> Mapping[str, RunnerStatus]:
+        """Every attempt the cluster remembers, by submission id."""
+        ...
+
+    def logs(self, job_id: str, attempt: int) -> str:
+        """The attempt's output so far."""
+        ...
+
+    def free_gpus(self) -> tuple[float, float]:
+        """(free, total) GPUs as the cluster counts them."""
+        ...
+
+
+class Ledger(Protocol):
+    """Append-only and hash-chained. Appends return at once and keep their order."""
+
+    def append(self, kind: str, body: Mapping[str, Any], at: datetime) -> int:
+        """Add an entry and return its sequence number; it is durable within 50 ms."""
+        ...
+
+    def flush(self) -> None:
+        """Return once everything appended so far is durable."""
+        ...
+
+
+class FeedReport(Protocol):
+    """What a feed may tell the grid's side about an event."""
+
+    event: GridEvent
+    status: str
+    """``opted-in``, ``opted-out``, ``active``, ``completed``, ``cancelled``, ``failed``."""
+    delivered_watts: float | None
+
+
+class Feed(Protocol):
+    """One source of signals. A kind implements ``poll``, ``listen`` or both; ``tell`` if able."""
+
+    def poll(self) -> Sequence[Signal]:
+        """Ask for signals once (worker thread; a total deadline of its own). Polls are truth.
+
+        Raises:
+            Unavailable: it did not answer; nothing is concluded from that.
+        """
+        ...
+
+    def listen(self, emit: Callable[[Signal], None]) -> None:
+        """Start whatever pushes; ``emit`` may be called from any thread."""
+        ...
+
+    def tell(self, report: FeedReport) -> None:
+        """Answer the grid's side, where the protocol can."""
+        ...
+
+
+class JobBook(Protocol):
+    """Read access to jobs, for rooms that show them."""
+
+    def job(self, job_id: str) -> Job | None:
+        """The job, or None."""
+        ...

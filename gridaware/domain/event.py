@@ -1,0 +1,205 @@
+"""Grid events: periods in which the site owes something, and their life cycle."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from gridaware.domain.signal import EventRequest
+from gridaware.domain.transitions import LifeCycle, Transition
+
+__all__ = ["EVENT_LIFE", "Clocks", "EventState", "GridEvent", "Reference", "event_id_of"]
+
+
+class EventState(StrEnum):
+    """Where an event is in its life."""
+
+    ANNOUNCED = "announced"
+    SCHEDULED = "scheduled"
+    RAMPING_DOWN = "ramping_down"
+    HOLDING = "holding"
+    RAMPING_UP = "ramping_up"
+    RESTORED = "restored"
+    SETTLED = "settled"
+    CANCELLED = "cancelled"
+    OPTED_OUT = "opted_out"
+    FAILED = "failed"
+
+    @property
+    def acting(self) -> bool:
+        """Whether the site owes something now."""
+        return self in {EventState.RAMPING_DOWN, EventState.HOLDING}
+
+    @property
+    def open(self) -> bool:
+        """Whether its window is not over yet."""
+        return self in {
+            EventState.ANNOUNCED,
+            EventState.SCHEDULED,
+            EventState.RAMPING_DOWN,
+            EventState.HOLDING,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What an event is measured against; frozen at the first notice and shared by overlaps."""
+
+    watts: float
+    """Mean power at the site meter."""
+    method: str
+    frozen_at: datetime
+    window_seconds: float
+    quality: str = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The four clocks of a response, monotonic seconds; None where not reached."""
+
+    received_seconds: float
+    decided_seconds: float | None = None
+    accepted_seconds: float | None = None
+    """Every GPU's enforced limit was read back at or below what was asked."""
+    confirmed_seconds: float | None = None
+    """First observation from which power stayed at or below the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridEvent:
+    """A period in which the site owes something."""
+
+    event_id: str
+    feed_id: str
+    programme_id: str
+    source_id: str
+    revision: int
+    request: EventRequest
+    state: EventState
+    reason: str
+    received_at: datetime
+    state_since: datetime
+    clocks: Clocks
+    reference: Reference | None = None
+    limit_watts: float | None = None
+    """What it asks for at the meter, after its authority."""
+    clamped_from_watts: float | None = None
+    """What it asked for, where that was beyond its feed's authority."""
+    started_at: datetime | None = None
+    """When the ramp down began."""
+    released_at: datetime | None = None
+    """When the site was free to come back."""
+    restored_at: datetime | None = None
+    unresolved_watts: float = 0.0
+    """Most watts that could not be shed, so far."""
+    opted_out_by: str | None = None
+
+
+def event_id_of(feed_id: str, source_id: str) -> str:
+    """The id of the event that a feed calls ``source_id``."""
+    return f"{feed_id}.{source_id}"
+
+
+def _table() -> tuple[Transition[EventState], ...]:
+    s = EventState
+    edges = [
+        Transition(
+            s.ANNOUNCED,
+            s.SCHEDULED,
+            "signal",
+            "within authority, act allowed",
+            "TellFeed opted-in",
+            "Accepted",
+        ),
+        Transition(
+            s.SCHEDULED, s.RAMPING_DOWN, "tick", "start reached", "ApplyLimits", "WindowStarted"
+        ),
+        Transition(
+            s.RAMPING_DOWN,
+            s.HOLDING,
+            "tick",
+            "power at or below target, or deadline",
+            "",
+            "TargetReached",
+        ),
+        Transition(s.HOLDING, s.RAMPING_UP, "tick", "end reached", "ApplyLimits", "WindowEnded"),
+        Transition(
+            s.RAMPING_DOWN, s.RAMPING_UP, "tick", "end reached", "ApplyLimits", "WindowEnded"
+        ),
+        Transition(
+            s.RAMPING_UP,
+            s.RESTORED,
+            "acknowledgement",
+            "every found limit read back",
+            "RestoreLimits",
+            "LimitsRestored",
+        ),
+        Transition(
+            s.RESTORED,
+            s.SETTLED,
+            "tick",
+            "the method's readings are complete",
+            "SettleEvent",
+            "Settled",
+        ),
+        Transition(
+            s.SCHEDULED,
+            s.SETTLED,
+            "tick",
+            "end passed before it could start",
+            "SettleEvent",
+            "WindowMissed",
+        ),
+    ]
+    for source in (s.ANNOUNCED, s.SCHEDULED):
+        edges += [
+            Transition(source, s.CANCELLED, "signal", "sender", "TellFeed cancelled", "Cancelled"),
+            Transition(
+                source, s.OPTED_OUT, "opt-out", "named person", "TellFeed opted-out", "OptedOut"
+            ),
+            Transition(
+                source,
+                s.FAILED,
+                "tick",
+                "cannot be served",
+                "TellFeed failed, Alarm",
+                "CannotServe",
+            ),
+        ]
+    for source in (s.RAMPING_DOWN, s.HOLDING):
+        edges += [
+            Transition(source, s.RAMPING_UP, "signal", "sender", "ApplyLimits", "Cancelled"),
+            Transition(
+                source,
+                s.RAMPING_UP,
+                "opt-out",
+                "named person",
+                "TellFeed opted-out, ApplyLimits",
+                "OptedOut",
+            ),
+            Transition(
+                source,
+                s.FAILED,
+                "tick",
+                "cannot be served",
+                "TellFeed failed, Alarm",
+                "CannotServe",
+            ),
+        ]
+    for source in (s.ANNOUNCED, s.SCHEDULED, s.RAMPING_DOWN, s.HOLDING):
+        edges.append(
+            Transition(source, source, "signal", "higher revision", "plan again", "Revised")
+        )
+    edges.append(
+        Transition(
+            s.RAMPING_UP,
+            s.RAMPING_DOWN,
+            "signal",
+            "revised to a window that holds now",
+            "ApplyLimits",
+            "Revised",
+        )
+    )
+    return tuple(edges)
+
+
+EVENT_LIFE: LifeCycle[EventState] = LifeCycle("event", _table())
