@@ -1,0 +1,1 @@
+"""Puts it together: one file per process, and the readers of what an operator edits."""
