@@ -1,0 +1,68 @@
+# gridaware: everything a developer runs. `make` alone lists the targets.
+#
+# Every target works in an empty clone: it first makes .venv, or brings it up to date.
+
+PYTHON ?= python3
+WORKERS ?= 2
+TESTS ?= tests
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.up-to-date
+
+# A virtual environment whose interpreter does not start (moved, half made, Python upgraded
+# underneath) is made anew, whatever its stamp says.
+ifneq ($(shell $(BIN)/python -c 'print("works")' 2>/dev/null),works)
+$(shell rm -f $(STAMP))
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test test-all check fmt bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+setup: $(STAMP) ## make .venv with everything pinned, or bring it up to date
+
+$(STAMP): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: gridaware needs Python 3.11 or newer; PYTHON=$(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1 || true)" >&2; \
+	  echo "fix:   make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12   (any 3.11 or newer)" >&2; \
+	  exit 1; }
+	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP) ## a simulated cluster on real Ray yields to a signed signal; no GPU needed
+	@$(BIN)/gridaware demo
+
+serve: $(STAMP) ## run the controller and the web process from configs/site.example.yaml
+	@$(BIN)/gridaware serve --config configs/site.example.yaml
+
+test: $(STAMP) ## the whole suite, architecture, types and lint with it (minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow and not live' $(TESTS)
+
+test-all: $(STAMP) ## the suite and everything slow (up to an hour)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 1200 -m 'not live' $(TESTS)
+
+check: $(STAMP) ## lint, format, types and import contracts alone (seconds)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(STAMP) ## format, and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## every benchmark, one JSON object each
+	@for program in benchmarks/[a-z]*.py; do \
+	  name=$$(basename $$program .py); \
+	  $(BIN)/python -m benchmarks.$$name -o json || exit 1; \
+	done
+
+clean: ## remove what was built, the virtual environment too
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	  .import_linter_cache htmlcov .coverage gridaware-demo

@@ -1,0 +1,74 @@
+"""What to do about an error: one imperative sentence per code, shown next to the error.
+
+Errors themselves carry facts and no advice (:mod:`gridaware.domain.errors`); the CLI prints the
+advice as its ``fix`` line and the API as the ``fix`` of a problem. A key that starts with ``*``
+covers every code with that ending.
+"""
+
+from collections.abc import Mapping
+
+
+try:
+    from gridaware.domain.fixes_feeds import FIXES as FEEDS
+except ImportError:  # pragma: no cover
+    FEEDS = {}
+
+__all__ = ["FIXES", "fix_for"]
+
+_CONFIG = {
+    "config-file-missing": "Write one with `gridaware init DIR`, or name it with `--config FILE`.",
+    "config-file-unreadable": "Make the file readable for the user who runs gridaware.",
+    "config-yaml-malformed": "Correct the YAML at the line shown.",
+    "config-invalid": "Correct each line shown; configs/site.example.yaml comments every setting.",
+    "config-exists": "Choose another directory: init never overwrites anything.",
+    "secret-missing": "Set the environment variable, or write the file, that the setting names.",
+}
+
+_VALUES = {
+    "*-id-malformed": "Use 1 to 64 characters of A-Z a-z 0-9 . _ : - and start with a letter or "
+    "a digit.",
+    "target-not-finite": "Send a finite number of watts, or a fraction between 0 and 1.",
+    "target-negative": "Send a value of 0 or more; consumption is positive.",
+    "target-fraction-range": "Send a fraction between 0 and 1, not a percentage.",
+    "target-absurd": "Check the unit: the field says whether it takes watts or kilowatts.",
+    "time-naive": "Write the instant with its zone, such as 2026-07-01T14:00:00Z.",
+    "end-before-start": "Send an end after the start, or a duration.",
+    "duration-absurd": "Send a shorter event, or leave the end out for an open end.",
+    "revision-range": "Number revisions from 0 upwards.",
+    "authority-least-watts": "Set least_watts to 0 or more.",
+    "authority-depth-range": "Set greatest_depth between 0 and 1.",
+    "authority-hours-range": "Set hours_per_day between 0 and 24.",
+    "authority-notice": "Set least_notice_seconds to 0 or more.",
+    "programme-hold-negative": "Set hold_seconds to 0 or more, or leave it out to wait for a "
+    "person.",
+    "programme-fallback-range": "Set fallback_fraction above 0 and at most 1.",
+    "overhead-range": "Set fixed_watts to 0 or more and slope to 1 or more.",
+    "curve-shape": "Give cap_watts, power_watts and throughput the same number of points.",
+    "curve-caps": "Sort the points of the curve by cap.",
+}
+
+_CLIENT = {
+    "api-unreachable": "Start it with `gridaware serve`, or set GRIDAWARE_URL to where it runs.",
+    "api-timeout": "Try again; `gridaware doctor` tells what is slow.",
+    "api-key-missing": "Set GRIDAWARE_API_KEY to the key that `gridaware init` showed.",
+    "api-answer-malformed": "Check that GRIDAWARE_URL is a gridaware of the same version.",
+}
+
+_CLI = {
+    "cli-usage": "Run the command with --help.",
+}
+
+FIXES: Mapping[str, str] = {**_CONFIG, **_VALUES, **_CLIENT, **_CLI, **FEEDS}
+"""Every code, or ending of codes, with its advice."""
+
+_ENDINGS = {key[1:]: fix for key, fix in FIXES.items() if key.startswith("*")}
+
+
+def fix_for(code: str) -> str | None:
+    """What to do about ``code``: one imperative sentence, or None where nobody knows better."""
+    if code in FIXES:
+        return FIXES[code]
+    for ending, fix in _ENDINGS.items():
+        if code.endswith(ending):
+            return fix
+    return None

@@ -1,0 +1,91 @@
+"""Numbers as people read them: one way to show each unit, used by CLI, pages and reports.
+
+Watts below 10 kW stay watts; energy is shown in kWh from 0.1 kWh on. Values that are missing show
+as a dash, never as zero.
+"""
+
+import math
+
+__all__ = ["show", "show_joules", "show_seconds", "show_share", "show_watts"]
+
+DASH = "\N{EN DASH}"
+
+
+def show_watts(watts: float | None) -> str:
+    """Power: ``193 W``, ``84.0 kW``, ``1.25 MW``."""
+    if watts is None or not math.isfinite(watts):
+        return DASH
+    size = abs(watts)
+    if size < 9_999.5:
+        return f"{watts:.0f} W"
+    if size < 999_950:
+        return f"{watts / 1e3:.1f} kW"
+    return f"{watts / 1e6:.2f} MW"
+
+
+def show_joules(joules: float | None) -> str:
+    """Energy: ``950 J``, ``42.0 kJ``, ``3.20 kWh``, ``1.25 MWh``."""
+    if joules is None or not math.isfinite(joules):
+        return DASH
+    size = abs(joules)
+    if size < 10_000:
+        return f"{joules:.0f} J"
+    if size < 360_000:
+        return f"{joules / 1e3:.1f} kJ"
+    kwh = joules / 3.6e6
+    if size < 3.6e9:
+        return f"{kwh:.2f} kWh"
+    return f"{kwh / 1e3:.2f} MWh"
+
+
+def show_seconds(seconds: float | None) -> str:
+    """Duration: ``85 ms``, ``1.2 s``, ``38 s``, ``6 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    if seconds < 0:
+        return "-" + show_seconds(-seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.0f} ms" if seconds else "0 s"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for large, small, size, part in (
+        ("min", "s", 60, 1),
+        ("h", "min", 3600, 60),
+        ("d", "h", 86400, 3600),
+    ):
+        if whole < size * (60 if size < 3600 else 24) or large == "d":
+            rest = whole % size // part
+            return f"{whole // size} {large}" + (f" {rest} {small}" if rest else "")
+    raise AssertionError("unreachable: days take whatever is left")
+
+
+def show_share(share: float | None) -> str:
+    """A share of one as a percentage: ``25 %``, ``2.5 %``."""
+    if share is None or not math.isfinite(share):
+        return DASH
+    percent = share * 100
+    return f"{percent:.1f} %" if abs(percent) < 9.95 and percent % 1 else f"{percent:.0f} %"
+
+
+_BY_SUFFIX = {
+    "_watts": show_watts,
+    "_joules": show_joules,
+    "_seconds": show_seconds,
+    "_share": show_share,
+    "_fraction": show_share,
+    "_throughput": show_share,
+    "_loss": show_share,
+}
+
+
+def show(name: str, value: float | None) -> str:
+    """``value`` in the unit that the end of ``name`` declares, or bare where it declares none."""
+    for suffix, render in _BY_SUFFIX.items():
+        if name.endswith(suffix):
+            return render(value)
+    if value is None:
+        return DASH
+    return f"{value:g}"
