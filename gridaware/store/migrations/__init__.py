@@ -1,0 +1,1 @@
+"""Alembic migrations; they run inside the package, at the controller's start."""

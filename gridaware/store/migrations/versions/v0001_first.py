@@ -1,0 +1,93 @@
+"""The first tables.
+
+Later versions of gridaware add migrations; they never edit this one, so it names every column
+itself instead of importing ``schema``.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make the tables, and the triggers that keep the ledger append-only."""
+    op.create_table(
+        "ledger",
+        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.String(27), nullable=False),
+        sa.Column("kind", sa.String(64), nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.Column("prev_hash", sa.String(64), nullable=False),
+        sa.Column("hash", sa.String(64), nullable=False),
+    )
+    op.create_index("ledger_kind_seq", "ledger", ["kind", "seq"])
+    op.create_table(
+        "document",
+        sa.Column("kind", sa.String(32), primary_key=True),
+        sa.Column("id", sa.String(160), primary_key=True),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("body", sa.LargeBinary),
+        sa.Column("updated_at", sa.String(27), nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+    )
+    op.create_index("document_version", "document", ["version"])
+    op.create_index("document_kind_created", "document", ["kind", "created"])
+    op.create_index("document_kind_state_created", "document", ["kind", "state", "created"])
+    op.create_table(
+        "series",
+        sa.Column("series", sa.String(160), primary_key=True),
+        sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("watts", sa.Float),
+        sa.Column("quality", sa.String(16), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "gpu_energy",
+        sa.Column("gpu_id", sa.String(96), primary_key=True),
+        sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("joules", sa.Float),
+        sa.Column("epoch", sa.String(160), nullable=False),
+        sa.Column("power_watts", sa.Float, nullable=False),
+        sa.Column("enforced_limit_watts", sa.Float, nullable=False),
+        sa.Column("requested_limit_watts", sa.Float, nullable=False),
+        sa.Column("quality", sa.String(16), nullable=False),
+        sa.Column("job_id", sa.String(64)),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("shares", sa.Float, nullable=False),
+        sa.Column("unmanaged", sa.Integer, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("gpu_energy_at", "gpu_energy", ["at"])
+    op.create_table(
+        "controller",
+        sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("boot_id", sa.String(64), nullable=False),
+        sa.Column("pid", sa.Integer, nullable=False),
+        sa.Column("started_at", sa.String(27), nullable=False),
+        sa.Column("heartbeat_at", sa.String(27), nullable=False),
+    )
+    op.create_table(
+        "idempotency",
+        sa.Column("key", sa.String(200), primary_key=True),
+        sa.Column("command", sa.String(64), nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
+        sa.Column("actor", sa.String(200), nullable=False),
+        sa.Column("response", sa.LargeBinary, nullable=False),
+        sa.Column("at", sa.String(27), nullable=False),
+    )
+    if op.get_bind().dialect.name == "sqlite":
+        for change in ("UPDATE", "DELETE"):
+            op.execute(
+                f"CREATE TRIGGER ledger_no_{change.lower()} BEFORE {change} ON ledger "
+                "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
+            )
+
+
+def downgrade() -> None:
+    """There is nothing before the first tables."""
+    raise NotImplementedError

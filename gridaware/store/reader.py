@@ -1,0 +1,257 @@
+"""The reading end of the store: short transactions that never hold up the writer.
+
+Bodies are handed on as the JSON bytes that are stored; nobody parses them on the way.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, case, func, select
+
+from gridaware.domain.errors import InvalidInput, NotFound
+from gridaware.domain.reading import GpuObservation, Quality
+from gridaware.store.chain import LedgerEntry, read_entries
+from gridaware.store.database import open_engine, require_schema, translated
+from gridaware.store.schema import controller, document, gpu_energy, series
+from gridaware.store.times import epoch_milliseconds, instant_of
+
+__all__ = ["Change", "Page", "PowerBucket", "StoreReader"]
+
+_QUALITIES = (Quality.GOOD, Quality.HELD, Quality.SUSPECT, Quality.MISSING)
+MOST_PER_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of documents, newest first; ``next_cursor`` None on the last."""
+
+    bodies: tuple[bytes, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A document as it is now; ``body`` None where it was removed."""
+
+    version: int
+    kind: str
+    document_id: str
+    state: str
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerBucket:
+    """Power over one step: least, mean and greatest of its points, watts.
+
+    Watts are None where no point had any. ``quality`` is the worst of the points.
+    """
+
+    at: datetime
+    min_watts: float | None
+    mean_watts: float | None
+    max_watts: float | None
+    points: int
+    quality: str
+
+
+class StoreReader:
+    """Read access for the web process, reports and exports; safe from any thread."""
+
+    def __init__(self, location: str) -> None:
+        """Open the store at ``location`` (SQLite path or URL).
+
+        Raises:
+            ConfigError: it is damaged, or made by a newer gridaware.
+            Unavailable: there is none yet, or it does not answer.
+        """
+        self._engine = open_engine(location, writing=False)
+        require_schema(self._engine)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def list(
+        self,
+        kind: str,
+        *,
+        states: Collection[str] = (),
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Documents of one kind, newest first, in these states (none given = all).
+
+        The next page starts after the last document of this one, whatever was added meanwhile.
+
+        Raises:
+            InvalidInput: the cursor is none of ours, or the limit is out of range.
+        """
+        if not 1 <= limit <= MOST_PER_PAGE:
+            raise InvalidInput("limit-range", f"the limit must be 1 to {MOST_PER_PAGE}")
+        columns = document.c
+        query = select(columns.body, columns.created).where(
+            columns.kind == kind, columns.body.is_not(None)
+        )
+        if states:
+            query = query.where(columns.state.in_(tuple(states)))
+        if cursor is not None:
+            query = query.where(columns.created < _cursor(cursor))
+        query = query.order_by(columns.created.desc()).limit(limit + 1)
+        with self._reading("list documents") as connection:
+            rows = connection.execute(query).all()
+        more = len(rows) > limit
+        rows = rows[:limit]
+        return Page(tuple(row.body for row in rows), str(rows[-1].created) if more else None)
+
+    def get(self, kind: str, document_id: str) -> bytes:
+        """One document's body.
+
+        Raises:
+            NotFound: there is none (``<kind>-unknown``).
+        """
+        query = select(document.c.body).where(document.c.kind == kind, document.c.id == document_id)
+        with self._reading("read a document") as connection:
+            body = connection.execute(query).scalar()
+        if body is None:
+            raise NotFound(
+                f"{kind}-unknown", f"there is no {kind} {document_id[:160]!r}", id=document_id[:160]
+            )
+        return bytes(body)
+
+    def version(self) -> int:
+        """The version of the newest change of any document."""
+        with self._reading("read the version") as connection:
+            return connection.execute(select(func.max(document.c.version))).scalar() or 0
+
+    def changes(
+        self, after: int, *, kinds: Collection[str] = (), limit: int = MOST_PER_PAGE
+    ) -> tuple[Change, ...]:
+        """Documents that changed after a version, in the order of their last change."""
+        columns = document.c
+        query = (
+            select(columns.version, columns.kind, columns.id, columns.state, columns.body)
+            .where(columns.version > after)
+            .order_by(columns.version)
+            .limit(limit)
+        )
+        if kinds:
+            query = query.where(columns.kind.in_(tuple(kinds)))
+        with self._reading("read changes") as connection:
+            return tuple(Change(*row) for row in connection.execute(query))
+
+    def power(
+        self, name: str, start: datetime, end: datetime, step_seconds: float
+    ) -> tuple[PowerBucket, ...]:
+        """One series in ``[start, end)`` by steps, aligned to multiples of the step since 1970.
+
+        Steps without a point are left out.
+        """
+        step = max(int(step_seconds * 1000), 1)
+        columns = series.c
+        bucket: ColumnElement[int] = columns.at - columns.at % step
+        rank = case({q.value: i for i, q in enumerate(_QUALITIES)}, value=columns.quality, else_=2)
+        query = (
+            select(
+                bucket,
+                func.min(columns.watts),
+                func.avg(columns.watts),
+                func.max(columns.watts),
+                func.count(),
+                func.max(rank),
+            )
+            .where(
+                columns.series == name,
+                columns.at >= epoch_milliseconds(start),
+                columns.at < epoch_milliseconds(end),
+            )
+            .group_by(bucket)
+            .order_by(bucket)
+        )
+        with self._reading("read a series") as connection:
+            rows = connection.execute(query).all()
+        return tuple(
+            PowerBucket(instant_of(at), least, mean, greatest, points, _QUALITIES[worst].value)
+            for at, least, mean, greatest, points, worst in rows
+        )
+
+    def latest_power(self, name: str) -> tuple[datetime, float | None, str] | None:
+        """The newest point of a series: when, watts, quality; None where it has none."""
+        columns = series.c
+        query = (
+            select(columns.at, columns.watts, columns.quality)
+            .where(columns.series == name)
+            .order_by(columns.at.desc())
+            .limit(1)
+        )
+        with self._reading("read a series") as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (instant_of(row.at), row.watts, row.quality)
+
+    def gpu_energy(
+        self, start: datetime, end: datetime
+    ) -> tuple[tuple[datetime, GpuObservation], ...]:
+        """Energy counters in ``[start, end)`` and each GPU's last before it, by GPU and time."""
+        columns, first = gpu_energy.c, epoch_milliseconds(start)
+        before = (
+            select(columns.gpu_id, func.max(columns.at).label("at"))
+            .where(columns.at < first)
+            .group_by(columns.gpu_id)
+            .subquery()
+        )
+        opening = select(gpu_energy).join(
+            before, (columns.gpu_id == before.c.gpu_id) & (columns.at == before.c.at)
+        )
+        inside = select(gpu_energy).where(columns.at >= first, columns.at < epoch_milliseconds(end))
+        with self._reading("read the energy counters") as connection:
+            rows = [*connection.execute(opening), *connection.execute(inside)]
+        rows.sort(key=lambda row: (row.gpu_id, row.at))
+        return tuple((instant_of(row.at), _observation(row)) for row in rows)
+
+    def ledger(
+        self, from_seq: int = 1, kinds: Collection[str] = (), limit: int = 100
+    ) -> tuple[LedgerEntry, ...]:
+        """Entries of the ledger from ``from_seq`` on, of these kinds (none given = all)."""
+        with self._reading("read the ledger") as connection:
+            return tuple(read_entries(connection, from_seq=from_seq, kinds=kinds, limit=limit))
+
+    def controller_heartbeat(self) -> tuple[int, datetime] | None:
+        """Epoch and last sign of life of the newest controller; None before the first."""
+        query = (
+            select(controller.c.epoch, controller.c.heartbeat_at)
+            .order_by(controller.c.epoch.desc())
+            .limit(1)
+        )
+        with self._reading("read the controller's heartbeat") as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (row.epoch, datetime.fromisoformat(row.heartbeat_at))
+
+    @contextmanager
+    def _reading(self, action: str) -> Iterator[Connection]:
+        with translated(action), self._engine.connect() as connection:
+            yield connection
+
+
+def _cursor(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidInput("cursor-malformed", "the cursor is not one of ours")
+    return int(text)
+
+
+def _observation(row: Row[Any]) -> GpuObservation:
+    return GpuObservation(
+        gpu_id=row.gpu_id,
+        power_watts=row.power_watts,
+        energy_joules=row.joules,
+        energy_epoch=row.epoch,
+        enforced_limit_watts=row.enforced_limit_watts,
+        requested_limit_watts=row.requested_limit_watts,
+        quality=Quality(row.quality),
+        job_id=row.job_id,
+        attempt=row.attempt,
+        shares=row.shares,
+        unmanaged=bool(row.unmanaged),
+    )
