@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -93,6 +93,8 @@ class EventRequest:
     kind: EventKind = EventKind.LIVE
     priority: int | None = None
     """Lower wins within one programme, None last (OpenADR's sense)."""
+    immediate: bool = False
+    """The sender said "now": the start is when the message came, so a retry has another one."""
 
     def __post_init__(self) -> None:
         for name, instant in (("start", self.start), ("end", self.end)):
@@ -103,6 +105,20 @@ class EventRequest:
                 raise InvalidInput("end-before-start", "the end is not after the start")
             if (self.end - self.start).total_seconds() > SECONDS_ABSURD:
                 raise InvalidInput("duration-absurd", "the event would last more than ten years")
+
+    def same_as(self, other: "EventRequest") -> bool:
+        """Whether both ask for the same, as a message and its retry do.
+
+        Two immediate requests may differ by when they came: by their start, and by an end that
+        was given as a duration.
+        """
+        if not (self.immediate and other.immediate):
+            return self == other
+        moved = None if other.end is None else other.end + (self.start - other.start)
+        return self in (
+            replace(other, start=self.start),
+            replace(other, start=self.start, end=moved),
+        )
 
 
 @dataclass(frozen=True, slots=True)

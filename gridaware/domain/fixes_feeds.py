@@ -1,0 +1,103 @@
+"""What to do about the errors of feeds and of the messages they carry: one sentence per code."""
+
+from collections.abc import Mapping
+
+__all__ = ["FIXES"]
+
+_SIGNING = {
+    "signature-missing": "Sign `<timestamp>.<body>` with HMAC-SHA256 and send the result as "
+    "`Gridaware-Signature: v1=<hex>`.",
+    "signature-malformed": "Send `v1=` and the 64 hexadecimal digits of the HMAC-SHA256.",
+    "signature-bad": "Sign the exact bytes of the body, as `<timestamp>.<body>`, with the secret "
+    "that the feed was registered with.",
+    "signature-no-secret": "Name a secret in the feed's settings: `secrets: [env:NAME]` or "
+    "`[file:/path]`.",
+    "timestamp-missing": "Send the seconds since 1970 as `Gridaware-Timestamp` and put them under "
+    "the signature.",
+    "timestamp-malformed": "Send whole seconds since 1970, in digits alone.",
+    "timestamp-stale": "Sign the message when it is sent, and compare the sender's clock with UTC.",
+    "timestamp-future": "Compare the clocks of the sender and of this machine with UTC.",
+    "webhook-replayed": "To try again, sign the same id and revision with a new timestamp: it is "
+    "answered as a duplicate.",
+    "webhook-busy": "Wait a moment and send it again with a new timestamp.",
+}
+
+_EVENTS = {
+    "event-too-large": "Send one event in at most 64 KiB.",
+    "event-not-utf8": "Encode the message as UTF-8.",
+    "event-not-json": "Correct the JSON at the place shown.",
+    "event-not-object": "Send one JSON object, not a list or a plain value.",
+    "event-nested": "Send the plain object that docs/webhook.md shows.",
+    "event-key-repeated": "Give each key once.",
+    "event-key-unknown": "Use the key that is suggested, or leave it out.",
+    "event-key-missing": "Add the key; an event has at least id, start, target and one of end, "
+    "duration and open_end.",
+    "event-end-count": "Give exactly one of end, duration and open_end.",
+    "cancel-with-request": 'Send only id, a higher revision and `"cancel": true`.',
+    "target-key-unknown": "Use limit_kw, limit_percent_of_baseline, reduce_kw or reduce_percent.",
+    "target-count": "Give exactly one quantity; send a second event for a second one.",
+    "target-type": "Write the target as an object with one number, such as "
+    '`{"reduce_percent": 40}`.',
+    "target-percent-range": "Send a percentage between 0 and 100.",
+    "number-not-finite": "Send a finite number; JSON has no NaN and no Infinity.",
+    "time-type": "Write the time as a string, such as 2026-11-30T14:00:00Z.",
+    "time-malformed": "Write the time as in 2026-11-30T14:00:00Z.",
+    "time-absurd": "Check the year.",
+    "duration-type": "Write the duration as a string, such as PT1H30M.",
+    "duration-malformed": "Write the duration as in PT45S, PT1H30M or P2D.",
+    "duration-calendar": 'Give days or hours; for an event without an end send `"open_end": true`.',
+    "duration-zero": "Give a duration above zero; to end an event send a cancellation.",
+    "kind-unknown": "Use live, test or drill.",
+    "revision-type": "Number revisions with whole numbers from 0 upwards.",
+    "priority-type": "Send a whole number from 0 (most important), or leave it out.",
+    "priority-range": "Send a whole number from 0 (most important), or leave it out.",
+    "flag-type": "Write true or false, without quotes.",
+}
+
+_LISTENER = {
+    "feed-unknown": "Look the feed up with `gridaware feed list`, or register it with "
+    "`gridaware feed add`.",
+    "feed-not-pushed": "Send signals to a feed of kind webhook; this one asks for its signals.",
+    "route-unknown": "Send signals to /api/v1/signals/FEED.",
+    "method-not-allowed": "Use POST.",
+    "content-type-unsupported": "Send `Content-Type: application/json`.",
+    "body-too-slow": "Send the whole body at once.",
+    "rate-exceeded": "Send fewer signals, or raise the feed's rate_per_second.",
+    "accept-timeout": "Send it again with a new timestamp: if it was taken, it is answered as a "
+    "duplicate.",
+    "internal": "Look into the log of control for the trace.",
+}
+
+_FEEDS = {
+    "feed-kind-unknown": "Use one of the kinds that `gridaware feed add --help` lists.",
+    "feed-exists": "Remove it first, or choose another id.",
+    "feeds-too-many": "Remove feeds that are no longer used.",
+    "feed-settings-invalid": "Correct each setting shown.",
+    "feed-settings-not-json": "Write the settings as one JSON object.",
+    "feed-hung": "Look at what the feed waits for; its requests in force go on meanwhile.",
+    "feed-failed": "Look into the log of control for the trace.",
+    "secret-reference": "Write `env:NAME` or `file:/absolute/path`; never the secret itself.",
+    "secret-exposed": "Run `chmod 600` on the file: nobody but its owner may read it.",
+    "secret-short": "Use at least 16 random bytes, such as from `openssl rand -hex 32`.",
+    "cron-malformed": "Write five fields: minute, hour, day, month, weekday.",
+    "cron-day-ambiguous": "Restrict the day of the month or the weekday, not both: cron programs "
+    "disagree on what both mean.",
+    "cron-never": "Choose a day that exists.",
+    "window-too-long": "Use windows of at most 31 days.",
+    "file-missing": "Check the path, as seen by the machine that runs control.",
+    "file-unreadable": "Make the file readable for the user who runs control.",
+    "file-not-regular": "Name a plain file.",
+    "file-too-large": "Split the file: at most 16 MiB and 100 000 rows.",
+    "file-format": "Name the file .csv, .json or .jsonl, or set `format`.",
+    "file-header": "Start the CSV with a line of column names, each once.",
+    "file-row": "Correct that row; the others are not affected.",
+    "status-url-insecure": "Use an https URL; plain http is allowed to this machine alone.",
+    "tell-refused": "Look at why the receiver refuses the status message.",
+    "tell-unreachable": "Look at whether the status URL answers.",
+    "tell-overflow": "Look at whether the status URL answers.",
+    "answer-too-large": "Check that the URL is the right one.",
+    "answer-too-late": "Check the network and the server behind the URL.",
+}
+
+FIXES: Mapping[str, str] = {**_SIGNING, **_EVENTS, **_LISTENER, **_FEEDS}
+"""Code → what to do. :mod:`gridaware.domain.fixes` merges it with the others."""
