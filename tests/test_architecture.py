@@ -20,7 +20,7 @@ ALLOWED: dict[str, tuple[set[str], tuple[str, ...]]] = {
     "planning": ({"numpy"}, ("domain", "planning")),
     "settlement": ({"numpy"}, ("domain", "settlement")),
     "train": (set(), ("domain", "clock", "train")),
-    "client.py": ({"requests"}, ("domain", "clock")),
+    "client": ({"requests"}, ("domain", "clock", "client")),
     **dict.fromkeys(AGENT_SIDE, ({"pynvml", "msgspec", "yaml"}, AGENT_GRIDAWARE)),
 }
 """Part of the package: (distributions, parts of gridaware) that it may import beside the standard
@@ -99,6 +99,8 @@ def test_pure_rooms_have_no_clock_no_threads_no_chance_and_no_io() -> None:
     for path in sorted(pure | files_of_the_machine()):
         where = path.relative_to(ROOT)
         for name, line in imports_of(path):
+            if name.startswith("pathlib.Pure"):
+                continue
             if name.split(".")[0] in IMPURE_MODULES or name.startswith("gridaware.clock"):
                 wrong.append(f"{where}:{line} imports {name}")
         for node in ast.walk(tree_of(path)):
@@ -128,6 +130,8 @@ def test_no_module_is_longer_than_a_person_can_hold() -> None:
 def test_no_function_is_longer_than_a_screen() -> None:
     long = {}
     for path in python_files("gridaware", "benchmarks", "examples"):
+        if "versions" in path.parts:
+            continue  # a migration is one list of tables
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -160,7 +164,7 @@ for name in sys.argv[2:]:
     [
         ("domain", ""),
         ("train", ""),
-        ("client.py", "requests,urllib3,certifi,idna,charset_normalizer"),
+        ("client", "requests,urllib3,certifi,idna,charset_normalizer"),
         ("node", "pynvml,msgspec,yaml"),
         ("devices/nvml.py", "pynvml,msgspec,yaml"),
         ("wiring/agent.py", "pynvml,msgspec,yaml"),
