@@ -7,11 +7,12 @@ from sqlalchemy import bindparam, update
 from gridaware.domain.errors import ConfigError
 from gridaware.store.database import database_file, migrate, open_engine
 from gridaware.store.documents import SqlDocuments
+from gridaware.store.energy import SqlEnergy
 from gridaware.store.idempotency import SqlIdempotency
 from gridaware.store.ledger import SqlLedger
 from gridaware.store.lock import ControllerLock, begin_epoch
 from gridaware.store.schema import controller
-from gridaware.store.series import SqlGpuEnergy, SqlSeries
+from gridaware.store.series import SqlSeries
 from gridaware.store.times import rfc3339
 from gridaware.store.writer import StoreWriter
 
@@ -53,7 +54,7 @@ class ControllerStore:
             self.ledger = SqlLedger(self._reading, writer, site_id)
             self.documents = SqlDocuments(self._reading, writer)
             self.series = SqlSeries(self._reading, writer)
-            self.gpu_energy = SqlGpuEnergy(self._reading, writer)
+            self.energy = SqlEnergy(self._reading, writer)
             self.idempotency = SqlIdempotency(self._reading, writer)
         except BaseException:
             self.close()

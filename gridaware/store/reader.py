@@ -7,18 +7,17 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, case, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from gridaware.domain.errors import InvalidInput, NotFound
-from gridaware.domain.reading import GpuObservation, Quality
+from gridaware.domain.reading import Quality
 from gridaware.store.chain import LedgerEntry, read_entries
 from gridaware.store.database import open_engine, require_schema, translated
-from gridaware.store.schema import controller, document, gpu_energy, series
+from gridaware.store.schema import controller, document, energy, series
 from gridaware.store.times import epoch_milliseconds, instant_of
 
-__all__ = ["Change", "Page", "PowerBucket", "StoreReader"]
+__all__ = ["Change", "EnergySum", "Page", "PowerBucket", "StoreReader"]
 
 _QUALITIES = (Quality.GOOD, Quality.HELD, Quality.SUSPECT, Quality.MISSING)
 MOST_PER_PAGE = 1000
@@ -56,6 +55,26 @@ class PowerBucket:
     max_watts: float | None
     points: int
     quality: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnergySum:
+    """Energy of one subject on one line over one or more periods."""
+
+    line: str
+    """``meter``, ``gpu``, or a line of the attribution (``job``, ``held_idle``, …)."""
+    subject: str
+    team: str
+    tier: str
+    method: str
+    flags: str
+    """Separated by spaces."""
+    joules: float
+    band_joules: float
+    seconds: float
+    covered_seconds: float
+    start: datetime
+    end: datetime
 
 
 class StoreReader:
@@ -191,25 +210,42 @@ class StoreReader:
             row = connection.execute(query).one_or_none()
         return None if row is None else (instant_of(row.at), row.watts, row.quality)
 
-    def gpu_energy(
-        self, start: datetime, end: datetime
-    ) -> tuple[tuple[datetime, GpuObservation], ...]:
-        """Energy counters in ``[start, end)`` and each GPU's last before it, by GPU and time."""
-        columns, first = gpu_energy.c, epoch_milliseconds(start)
-        before = (
-            select(columns.gpu_id, func.max(columns.at).label("at"))
-            .where(columns.at < first)
-            .group_by(columns.gpu_id)
-            .subquery()
+    def energy(self, start: datetime, end: datetime) -> tuple[EnergySum, ...]:
+        """Energy of the periods that lie within ``[start, end]``, summed by what tells them apart.
+
+        One subject has several sums where its method or its flags changed.
+        """
+        columns = energy.c
+        keys = (
+            columns.line,
+            columns.subject,
+            columns.team,
+            columns.tier,
+            columns.method,
+            columns.flags,
         )
-        opening = select(gpu_energy).join(
-            before, (columns.gpu_id == before.c.gpu_id) & (columns.at == before.c.at)
+        query = (
+            select(
+                *keys,
+                func.sum(columns.joules),
+                func.sum(columns.band_joules),
+                func.sum(columns.seconds),
+                func.sum(columns.covered_seconds),
+                func.min(columns.start_at),
+                func.max(columns.end_at),
+            )
+            .where(
+                columns.start_at >= epoch_milliseconds(start),
+                columns.end_at <= epoch_milliseconds(end),
+            )
+            .group_by(*keys)
+            .order_by(*keys)
         )
-        inside = select(gpu_energy).where(columns.at >= first, columns.at < epoch_milliseconds(end))
-        with self._reading("read the energy counters") as connection:
-            rows = [*connection.execute(opening), *connection.execute(inside)]
-        rows.sort(key=lambda row: (row.gpu_id, row.at))
-        return tuple((instant_of(row.at), _observation(row)) for row in rows)
+        with self._reading("read the energy") as connection:
+            rows = connection.execute(query).all()
+        return tuple(
+            EnergySum(*sums, instant_of(first), instant_of(last)) for *sums, first, last in rows
+        )
 
     def ledger(
         self, from_seq: int = 1, kinds: Collection[str] = (), limit: int = 100
@@ -239,19 +275,3 @@ def _cursor(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidInput("cursor-malformed", "the cursor is not one of ours")
     return int(text)
-
-
-def _observation(row: Row[Any]) -> GpuObservation:
-    return GpuObservation(
-        gpu_id=row.gpu_id,
-        power_watts=row.power_watts,
-        energy_joules=row.joules,
-        energy_epoch=row.epoch,
-        enforced_limit_watts=row.enforced_limit_watts,
-        requested_limit_watts=row.requested_limit_watts,
-        quality=Quality(row.quality),
-        job_id=row.job_id,
-        attempt=row.attempt,
-        shares=row.shares,
-        unmanaged=bool(row.unmanaged),
-    )

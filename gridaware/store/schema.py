@@ -18,7 +18,7 @@ __all__ = [
     "SCHEMA_REVISION",
     "controller",
     "document",
-    "gpu_energy",
+    "energy",
     "idempotency",
     "ledger",
     "series",
@@ -71,25 +71,25 @@ series = Table(
 )
 """Power by name and UTC epoch millisecond. ``watts`` empty = nothing holds (a lifted target)."""
 
-gpu_energy = Table(
-    "gpu_energy",
+energy = Table(
+    "energy",
     METADATA,
-    Column("gpu_id", String(96), primary_key=True),
-    Column("at", BigInteger, primary_key=True, autoincrement=False),
-    Column("joules", Float),
-    Column("epoch", String(160), nullable=False),
-    Column("power_watts", Float, nullable=False),
-    Column("enforced_limit_watts", Float, nullable=False),
-    Column("requested_limit_watts", Float, nullable=False),
-    Column("quality", String(16), nullable=False),
-    Column("job_id", String(64)),
-    Column("attempt", Integer, nullable=False),
-    Column("shares", Float, nullable=False),
-    Column("unmanaged", Integer, nullable=False),
-    Index("gpu_energy_at", "at"),
+    Column("end_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("line", String(16), primary_key=True),
+    Column("subject", String(160), primary_key=True),
+    Column("start_at", BigInteger, nullable=False),
+    Column("team", String(64), nullable=False),
+    Column("tier", String(16), nullable=False),
+    Column("joules", Float, nullable=False),
+    Column("band_joules", Float, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("covered_seconds", Float, nullable=False),
+    Column("method", String(16), nullable=False),
+    Column("flags", Text, nullable=False),
     sqlite_with_rowid=False,
 )
-"""Raw energy counters: each minute and wherever a GPU changes its job."""
+"""Energy of one short period by line and subject (a job, a GPU, or nobody). Rows of consecutive
+periods add up, also across restarts of the controller."""
 
 controller = Table(
     "controller",

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gridaware.domain.errors import InvalidInput, NotFound
-from gridaware.domain.reading import GpuObservation, Quality
+from gridaware.domain.reading import Quality
+from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, JobEnergy
 from gridaware.store.controller import ControllerStore
 from gridaware.store.reader import StoreReader
 
@@ -205,30 +206,60 @@ def test_a_second_point_in_the_same_millisecond_replaces_the_first(store, reader
     assert (only.points, only.mean_watts) == (1, 2.0)
 
 
-# Counters
+# Energy
 
 
-def _gpu(joules: float | None, job: str | None = None) -> GpuObservation:
-    return GpuObservation("GPU-1", 250.0, joules, "boot/1", 300.0, 310.0, job_id=job, attempt=1)
+def _figure(name: str, joules: float, method: str = "counter", flags=(), coverage: float = 1.0):
+    return EnergyFigure(name, joules, joules / 3.6e6, method, coverage, 1.0, 60, flags)
 
 
-def test_counters_read_back_with_the_last_one_before_the_range(store, reader):
-    for minute, joules in enumerate([10.0, 20.0, 30.0, 40.0]):
-        store.gpu_energy.append(_gpu(joules, "train"), NOON + timedelta(minutes=minute))
+def _minute(number: int, running: EnergyFigure, held_joules: float = 0.0) -> EnergyReport:
+    held = _figure("held_idle", held_joules)
+    return EnergyReport(
+        schema="x",
+        start=NOON + timedelta(minutes=number),
+        end=NOON + timedelta(minutes=number + 1),
+        seconds=60.0,
+        boundary="site",
+        meter_method="meter",
+        meter=_figure("meter", 1000.0),
+        lines=(running, held, _figure("overhead", 10.0, "estimated")),
+        jobs=(JobEnergy("train", "vision", "flex-2", 4, running, held),),
+        teams=(),
+        gpus=(_figure("GPU-1", 700.0),),
+        overhead_quality="assumed",
+        sensor_gain_unknown=0.05,
+        warnings=(),
+    )
+
+
+def test_energy_of_whole_periods_adds_up_by_subject_method_and_flag(store, reader):
+    store.energy.append(_minute(0, _figure("job", 100.0)))
+    store.energy.append(_minute(1, _figure("job", 200.0), held_joules=7.0))
+    store.energy.append(_minute(2, _figure("job", 400.0, "integrated", ("counter-reset",), 0.5)))
+    store.energy.append(_minute(3, _figure("job", 800.0)))
     store.ledger.flush()
-    found = reader.gpu_energy(NOON + timedelta(seconds=90), NOON + timedelta(minutes=3))
-    assert [(at, gpu.energy_joules) for at, gpu in found] == [
-        (NOON + timedelta(minutes=1), 20.0),
-        (NOON + timedelta(minutes=2), 30.0),
-    ]
-    assert found[0][1] == _gpu(20.0, "train")
+    sums = reader.energy(NOON, NOON + timedelta(minutes=3, seconds=59))
+    jobs = [s for s in sums if s.line == "job"]
+    assert [(s.subject, s.team, s.tier) for s in jobs] == [("train", "vision", "flex-2")] * 2
+    by_method = {s.method: s for s in jobs}
+    counted, joined = by_method["counter"], by_method["integrated"]
+    assert (counted.joules, counted.band_joules, counted.seconds) == (300.0, 2.0, 120.0)
+    assert (counted.start, counted.end) == (NOON, NOON + timedelta(minutes=2))
+    assert (joined.joules, joined.flags, joined.covered_seconds) == (400.0, "counter-reset", 30.0)
+    lines = {(s.line, s.subject): s.joules for s in sums if s.line != "job"}
+    assert lines == {
+        ("meter", ""): 3000.0,
+        ("overhead", ""): 30.0,
+        ("held_idle", "train"): 7.0,
+        ("gpu", "GPU-1"): 2100.0,
+    }
 
 
-def test_a_gpu_without_a_counter_keeps_its_row(store, reader):
-    store.gpu_energy.append(_gpu(None), NOON)
+def test_no_period_within_the_range_is_no_energy(store, reader):
+    store.energy.append(_minute(0, _figure("job", 100.0)))
     store.ledger.flush()
-    [(_, gpu)] = reader.gpu_energy(NOON, NOON + timedelta(seconds=1))
-    assert gpu.energy_joules is None
+    assert reader.energy(NOON + timedelta(seconds=1), NOON + timedelta(hours=1)) == ()
 
 
 # Answers already given
