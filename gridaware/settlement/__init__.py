@@ -1,0 +1,1 @@
+"""What it was worth: energy, attribution, baselines and reports as pure functions of readings."""

@@ -1,0 +1,323 @@
+"""The report of one grid event: what was owed, what was delivered, and what it cost whom.
+
+Every figure is a function of what is passed in: the event as control knows it, the power series
+of its meter, two snapshots of the energy book, the acknowledgements and the pauses. ``evidence``
+names the series, their boundary and how many readings stand behind the figures. Powers are at the
+site meter, consumption positive; *delivered* is the reference less the measured mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from math import fsum
+
+from gridaware.domain.errors import InvalidInput
+from gridaware.domain.event import GridEvent, Reference
+from gridaware.domain.programme import Programme
+from gridaware.domain.stepseries import StepSeries
+from gridaware.domain.target import Ramp
+from gridaware.settlement.attribution import Snapshot
+from gridaware.settlement.baselines.meter_before_after import meter_after_watts
+from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, energy_report
+from gridaware.settlement.impact import JobImpact, PauseEvidence, job_impacts
+from gridaware.settlement.response import (
+    Interval,
+    Latencies,
+    NodeClock,
+    NodeLatency,
+    Rates,
+    latencies,
+    node_latencies,
+    ramp_rates,
+    settlement_intervals,
+)
+
+__all__ = ["SCHEMA", "EventInputs", "EventReport", "Evidence", "settle_event"]
+
+SCHEMA = "gridaware.event-report/1"
+JOULES_PER_KWH = 3.6e6
+DRIFT = 0.10
+"""A mean after the event this far from the reference means that the load itself moved."""
+REBOUND_MEAN_SECONDS = 10.0
+COMPLETE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A series that figures of the report were computed from."""
+
+    series: str
+    boundary: str
+    method: str
+    readings: int
+    start: datetime
+    end: datetime
+    coverage: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventInputs:
+    """What an event is settled from."""
+
+    meter: StepSeries
+    """Power at the site meter, UTC seconds, from before the notice to now."""
+    before: Snapshot
+    """Of the energy book, when the ramp down began."""
+    after: Snapshot
+    """Of the energy book, now or when limits were back."""
+    limit: StepSeries | None = None
+    """What was owed, where revisions changed it; else the event's own limit throughout."""
+    node_clocks: tuple[NodeClock, ...] = ()
+    pauses: tuple[PauseEvidence, ...] = ()
+    ramp: Ramp = Ramp()
+    meter_boundary: str = "site"
+    meter_method: str = "meter"
+
+
+@dataclass(frozen=True, slots=True)
+class EventReport:
+    """What an event came to. ``final`` once no later reading can change it."""
+
+    schema: str
+    final: bool
+    generated_at: datetime
+    event_id: str
+    feed_id: str
+    programme_id: str
+    revision: int
+    kind: str
+    state: str
+    reason: str
+    window_start: datetime
+    window_end: datetime
+    ready_at: datetime
+    """Start plus the programme's deadline: from here on intervals are scored."""
+    received_at: datetime
+    released_at: datetime | None
+    restored_at: datetime | None
+    latencies: Latencies
+    nodes: tuple[NodeLatency, ...]
+    reference: Reference
+    reference_after_watts: float | None
+    """Mean after limits were back, as a check on the reference; settles nothing."""
+    limit_watts: float
+    clamped_from_watts: float | None
+    intervals: tuple[Interval, ...]
+    owed_kwh: float
+    delivered_kwh: float
+    """Over the scored intervals, as owed_kwh is; over-delivery counts, negative hours too."""
+    delivered_in_ramp_kwh: float
+    """Between start and deadline; not owed."""
+    performance_ratio: float | None
+    """Delivered over owed; None where nothing was scored or owed."""
+    mean_watts: float | None
+    """Over the scored part of the window."""
+    highest_watts: float | None
+    seconds_above_limit: float
+    """After the deadline, by the samples themselves."""
+    intervals_missed: int
+    """Scored intervals whose mean lies above the limit."""
+    rebound_watts: float | None
+    """Highest 10 s mean after release above the reference; 0 = none, None = not yet measured."""
+    rates: Rates
+    unresolved_watts: float
+    paid_band: tuple[float, float]
+    jobs: tuple[JobImpact, ...]
+    pauses: tuple[PauseEvidence, ...]
+    energy: EnergyReport
+    evidence: tuple[Evidence, ...]
+    warnings: tuple[str, ...]
+
+
+def settle_event(
+    event: GridEvent,
+    programme: Programme,
+    inputs: EventInputs,
+    *,
+    generated_at: datetime,
+    final: bool,
+) -> EventReport:
+    """Settle one event.
+
+    Raises:
+        InvalidInput: it has no reference or limit (``event-not-settleable``), or its window is
+            empty.
+    """
+    reference, limit = event.reference, event.limit_watts
+    if reference is None or limit is None:
+        raise InvalidInput(
+            "event-not-settleable", f"event {event.event_id} has no reference or no limit"
+        )
+    start, end, settled_end = _window(event, inputs)
+    ready = min(start + programme.deadline_seconds, end)
+    limits = inputs.limit or StepSeries.constant(limit, start, end)
+    intervals = settlement_intervals(
+        inputs.meter,
+        limits,
+        reference.watts,
+        start=start,
+        ready=ready,
+        end=end,
+        step=programme.settlement_interval_seconds,
+    )
+    scored = [i for i in intervals if i.scored]
+    owed = fsum(i.owed_joules for i in scored)
+    delivered = fsum(i.delivered_joules for i in scored)
+    energy = energy_report(inputs.before, inputs.after)
+    after_watts = None
+    if event.restored_at is not None:
+        after_watts = meter_after_watts(
+            inputs.meter, event.restored_at.timestamp(), reference.window_seconds
+        )
+    return EventReport(
+        schema=SCHEMA,
+        final=final,
+        generated_at=generated_at,
+        event_id=event.event_id,
+        feed_id=event.feed_id,
+        programme_id=event.programme_id,
+        revision=event.revision,
+        kind=event.request.kind.value,
+        state=event.state.value,
+        reason=event.reason,
+        window_start=_utc(start),
+        window_end=_utc(end),
+        ready_at=_utc(ready),
+        received_at=event.received_at,
+        released_at=event.released_at,
+        restored_at=event.restored_at,
+        latencies=latencies(event.clocks),
+        nodes=node_latencies(event.clocks, inputs.node_clocks),
+        reference=reference,
+        reference_after_watts=after_watts,
+        limit_watts=limit,
+        clamped_from_watts=event.clamped_from_watts,
+        intervals=intervals,
+        owed_kwh=owed / JOULES_PER_KWH,
+        delivered_kwh=delivered / JOULES_PER_KWH,
+        delivered_in_ramp_kwh=fsum(i.delivered_joules for i in intervals if not i.scored)
+        / JOULES_PER_KWH,
+        performance_ratio=delivered / owed if owed > 0 else None,
+        mean_watts=inputs.meter.mean_watts(ready, end),
+        highest_watts=inputs.meter.highest_watts(ready, end),
+        seconds_above_limit=_seconds_above(inputs.meter, limits, ready, end),
+        intervals_missed=sum(i.shortfall_watts > 0 for i in scored),
+        rebound_watts=_rebound(inputs.meter, reference.watts, end, settled_end),
+        rates=ramp_rates(inputs.meter, start, settled_end, inputs.ramp),
+        unresolved_watts=event.unresolved_watts,
+        paid_band=programme.paid_band,
+        jobs=job_impacts(energy, inputs.before, inputs.after),
+        pauses=inputs.pauses,
+        energy=energy,
+        evidence=_evidence(inputs, reference, start, end, energy),
+        warnings=_warnings(event, reference, after_watts, scored, intervals, energy),
+    )
+
+
+def _window(event: GridEvent, inputs: EventInputs) -> tuple[float, float, float]:
+    """Start and end of what is owed, and the end of the meter's series, UTC seconds.
+
+    An event that arrives after its start is owed from its arrival; one that was cancelled or opted
+    out of, or has no end, is owed until its release.
+    """
+    start = max(event.request.start, event.received_at).timestamp()
+    last = inputs.meter.times[-1] if len(inputs.meter) else start
+    ends = [last]
+    if event.request.end is not None:
+        ends.append(event.request.end.timestamp())
+    if event.released_at is not None:
+        ends.append(event.released_at.timestamp())
+    end = min(ends)
+    if not end > start:
+        raise InvalidInput("window-empty", f"event {event.event_id} has no readings to settle")
+    return start, end, last
+
+
+def _seconds_above(meter: StepSeries, limits: StepSeries, start: float, end: float) -> float:
+    edges = [start, *(t for t in limits.times if start < t < end), end]
+    parts = []
+    for a, b in pairwise(edges):
+        limit = limits.value_at(a)
+        if limit is not None:
+            parts.append(meter.seconds_above(limit, a, b))
+    return fsum(parts)
+
+
+def _rebound(meter: StepSeries, reference: float, release: float, last: float) -> float | None:
+    means = []
+    at = release
+    while at + REBOUND_MEAN_SECONDS <= last:
+        mean = meter.mean_watts(at, at + REBOUND_MEAN_SECONDS)
+        if mean is not None:
+            means.append(mean)
+        at += REBOUND_MEAN_SECONDS / 2
+    return max(max(means) - reference, 0.0) if means else None
+
+
+def _evidence(
+    inputs: EventInputs, reference: Reference, start: float, end: float, energy: EnergyReport
+) -> tuple[Evidence, ...]:
+    notice = reference.frozen_at.timestamp()
+    spans = [
+        ("meter, reference window", notice - reference.window_seconds, notice),
+        ("meter, event window", start, end),
+    ]
+    rows = [
+        Evidence(
+            series=name,
+            boundary=inputs.meter_boundary,
+            method=inputs.meter_method,
+            readings=inputs.meter.readings_in(a, b),
+            start=_utc(a),
+            end=_utc(b),
+            coverage=inputs.meter.integral(a, b).coverage,
+        )
+        for name, a, b in spans
+    ]
+    rows.append(_energy_evidence("meter, energy", energy.boundary, [energy.meter], energy))
+    rows.append(_energy_evidence("GPUs, energy", "gpu", energy.gpus, energy))
+    return tuple(rows)
+
+
+def _energy_evidence(
+    series: str, boundary: str, figures: Sequence[EnergyFigure], energy: EnergyReport
+) -> Evidence:
+    methods = {figure.method for figure in figures}
+    return Evidence(
+        series=series,
+        boundary=boundary,
+        method=methods.pop() if len(methods) == 1 else "mixed",
+        readings=sum(figure.readings for figure in figures),
+        start=energy.start,
+        end=energy.end,
+        coverage=min((figure.coverage for figure in figures), default=0.0),
+    )
+
+
+def _warnings(
+    event: GridEvent,
+    reference: Reference,
+    after_watts: float | None,
+    scored: Sequence[Interval],
+    intervals: Sequence[Interval],
+    energy: EnergyReport,
+) -> tuple[str, ...]:
+    found = []
+    if not scored:
+        found.append("window-shorter-than-deadline")
+    if any(i.coverage < COMPLETE for i in intervals):
+        found.append("meter-incomplete")
+    if reference.quality != "measured":
+        found.append("reference-not-measured")
+    if after_watts is not None and abs(after_watts - reference.watts) > DRIFT * reference.watts:
+        found.append("reference-drifted")
+    if event.clamped_from_watts is not None:
+        found.append("clamped-to-authority")
+    if event.unresolved_watts > 0:
+        found.append("unresolved-watts")
+    return (*found, *(w for w in energy.warnings if w not in found))
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
