@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
@@ -243,9 +244,7 @@ class StoreReader:
         )
         with self._reading("read the energy") as connection:
             rows = connection.execute(query).all()
-        return tuple(
-            EnergySum(*sums, instant_of(first), instant_of(last)) for *sums, first, last in rows
-        )
+        return tuple(_energy_sum(list(row)) for row in rows)
 
     def ledger(
         self, from_seq: int = 1, kinds: Collection[str] = (), limit: int = 100
@@ -275,3 +274,8 @@ def _cursor(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidInput("cursor-malformed", "the cursor is not one of ours")
     return int(text)
+
+
+def _energy_sum(values: list[Any]) -> EnergySum:
+    *sums, first, last = values
+    return EnergySum(*sums, start=instant_of(first), end=instant_of(last))
