@@ -244,7 +244,7 @@ class StoreReader:
         )
         with self._reading("read the energy") as connection:
             rows = connection.execute(query).all()
-        return tuple(_energy_sum(list(row)) for row in rows)
+        return tuple(_energy_sum(*row) for row in rows)
 
     def ledger(
         self, from_seq: int = 1, kinds: Collection[str] = (), limit: int = 100
@@ -276,6 +276,5 @@ def _cursor(text: str) -> int:
     return int(text)
 
 
-def _energy_sum(values: list[Any]) -> EnergySum:
-    *sums, first, last = values
-    return EnergySum(*sums, start=instant_of(first), end=instant_of(last))
+def _energy_sum(*values: Any) -> EnergySum:
+    return EnergySum(*values[:-2], instant_of(values[-2]), instant_of(values[-1]))
