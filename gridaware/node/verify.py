@@ -1,0 +1,117 @@
+"""Look at a checkpoint as the job itself would when it resumes.
+
+Run as a program under the job's own user (``python -m gridaware.node.verify PATH``): paths that a
+job names are never opened with the agent's rights, and storage that hangs hangs only this process.
+Prints one JSON object: ``{"wrong": null, "job_id": …, "attempt": …, "request_id": …, "step": …}``.
+"""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridaware.domain.checkpoint import Manifest
+from gridaware.domain.errors import GridawareError
+from gridaware.train.files import load_checkpoint, manifest_path
+
+__all__ = ["Verdict", "judge", "main", "verify"]
+
+_ANSWER_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a look at a checkpoint found."""
+
+    wrong: str | None
+    """What is not as it should be; None = the checkpoint is good."""
+    step: int | None = None
+
+
+async def verify(
+    path: str,
+    *,
+    job_id: str,
+    attempt: int,
+    request_id: str,
+    owner: tuple[int, int] | None,
+    timeout_seconds: float,
+) -> Verdict:
+    """Check that a whole checkpoint at ``path`` names this job, attempt and request.
+
+    Args:
+        path: the checkpoint, as the job named it.
+        job_id: whose it must be.
+        attempt: of which attempt.
+        request_id: which request it must answer.
+        owner: uid and gid to look as; None = as this process.
+        timeout_seconds: after which the look is given up.
+    """
+    if not path.startswith("/") or "\0" in path:
+        return Verdict("the checkpoint's path is not absolute")
+    identity = {} if owner is None else {"user": owner[0], "group": owner[1], "extra_groups": []}
+    try:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "gridaware.node.verify",
+            path,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            **identity,  # type: ignore[arg-type]
+        )
+    except OSError as error:
+        return Verdict(f"the checkpoint could not be looked at: {error}")
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            raw, _none = await child.communicate()
+    except TimeoutError:
+        return Verdict("its storage did not answer in time")
+    finally:
+        if child.returncode is None:
+            child.kill()
+    return judge(raw, job_id, attempt, request_id)
+
+
+def judge(raw: bytes, job_id: str, attempt: int, request_id: str) -> Verdict:
+    """The verdict from what the program printed."""
+    try:
+        found = json.loads(raw[:_ANSWER_BYTES])
+        wrong, step = found["wrong"], found.get("step")
+    except (ValueError, KeyError, TypeError):
+        return Verdict("the checkpoint could not be looked at")
+    if wrong is not None:
+        return Verdict(str(wrong)[:500])
+    for name, expected in (("job_id", job_id), ("attempt", attempt), ("request_id", request_id)):
+        if found.get(name) != expected:
+            return Verdict(f"its manifest names {name} {found.get(name)!r}, not {expected!r}")
+    return Verdict(None, step)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure the checkpoint named on the command line and print what was found."""
+    try:
+        manifest = load_checkpoint(manifest_path(Path(arguments[0]))).manifest
+    except (GridawareError, OSError) as error:
+        answer: dict[str, object] = {"wrong": str(error)}
+    else:
+        answer = _facts(manifest)
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def _facts(manifest: Manifest) -> dict[str, object]:
+    return {
+        "wrong": None,
+        "job_id": manifest.job_id,
+        "attempt": manifest.attempt,
+        "request_id": manifest.request_id,
+        "step": manifest.step,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
