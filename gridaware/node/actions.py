@@ -1,0 +1,159 @@
+"""What goes into the lease holder, what comes out of it, and what its journal records.
+
+Plain frozen values, so that the agent, the seeded world and the tests drive the same holder.
+All times are boot seconds unless their name says ``wall`` or they are instants.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gridaware.domain.fleet import LimitRange
+from gridaware.domain.lease import Lease
+from gridaware.domain.wire import GpuResult
+
+__all__ = [
+    "Acknowledge",
+    "Action",
+    "Device",
+    "Fault",
+    "Fence",
+    "GpuRecord",
+    "Inventory",
+    "Journal",
+    "JournalRecord",
+    "LimitReading",
+    "WriteLimits",
+    "Written",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU as a driver child found it at its start; None where it did not answer."""
+
+    gpu_id: str
+    index: int
+    model: str
+    limits: LimitRange | None
+    can_set: bool
+    requested_watts: float | None
+    enforced_watts: float | None
+    error_code: str | None = None
+    error_kind: str | None = None
+    """Class name in :mod:`gridaware.domain.errors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Every GPU, told once by each new driver child. Its tickets start at 0."""
+
+    driver_epoch: str
+    boundary: str
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One limit was set and read back, or was not."""
+
+    gpu_id: str
+    ticket: int
+    enforced_watts: float | None
+    error_code: str | None = None
+    error_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReading:
+    """Both limits of a GPU, read by themselves. ``ticket`` is the last write done before it."""
+
+    gpu_id: str
+    ticket: int
+    requested_watts: float | None
+    enforced_watts: float | None
+    error_code: str | None = None
+    error_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRecord:
+    """What the journal keeps of a GPU that we have changed or are about to change."""
+
+    gpu_id: str
+    found_watts: float
+    written_watts: tuple[float, ...]
+    """Limits of ours that may stand on it now."""
+    foreign_watts: float | None = None
+    """A lower limit that someone else has set since: never raised over."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecord:
+    """Everything a restarted agent needs to keep the promise and to give the limits back."""
+
+    boot_id: str
+    driver_epoch: str
+    controller_epoch: int
+    sequence: int
+    decision_id: str
+    lease: Lease | None
+    ends_at: float | None
+    """Boot seconds; None = an event without an end."""
+    expires_at: datetime | None
+    """The same on this machine's wall clock, for after a reboot."""
+    silent_since: float | None
+    fallen_back: bool
+    standing_watts: tuple[tuple[str, float], ...]
+    gpus: tuple[GpuRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Write this record before what follows it is done.
+
+    ``durable``: it names found limits for the first time, so it must be on the disk (not only
+    with the kernel) first. Later records only need to outlive this process: whatever else ends
+    them also resets the limits.
+    """
+
+    record: JournalRecord
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLimits:
+    """Set these limits, each GPU on its own, and answer with the ticket."""
+
+    ticket: int
+    limits_watts: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Tell the controller what its Desired has come to."""
+
+    controller_epoch: int
+    sequence: int
+    decision_id: str
+    results: tuple[GpuResult, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Tell the controller something a person should know."""
+
+    code: str
+    gpu_id: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """This controller is not obeyed: say so and leave it."""
+
+    code: str
+    message: str
+
+
+Action = Journal | WriteLimits | Acknowledge | Fault | Fence

@@ -1,0 +1,496 @@
+"""The lease holder: keeps a node's promise and gives the limits back, whatever happens.
+
+A deterministic state machine without clock or I/O. What happened goes in, with the boot time it
+happened at; actions come out, to be carried out in order. It is level-triggered: after every
+input it compares what should stand on each GPU with what was read back and asks for the
+difference, so a lost answer, a retry and a restart are all the same case.
+
+What should stand on a GPU is the least of: its found limit; the lease's limit, or after the
+lease's end a straight line from it to the found limit in the agent's slot; a standing ceiling; a
+lower limit that someone else has set. It is then moved into the device's own range.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from gridaware.domain.errors import Refused
+from gridaware.domain.wire import Desired
+from gridaware.node import slot
+from gridaware.node.actions import (
+    Acknowledge,
+    Action,
+    Fault,
+    Fence,
+    Inventory,
+    Journal,
+    JournalRecord,
+    LimitReading,
+    WriteLimits,
+    Written,
+)
+from gridaware.node.gpuhold import TOLERANCE_WATTS, GpuHold, same_watts
+from gridaware.node.order import Order, wrong_with
+
+__all__ = ["LeaseHolder"]
+
+_SILENCE_SECONDS = 5.0
+"""Until a Welcome says otherwise."""
+
+
+class LeaseHolder:
+    """Holds one lease for one node. See the module's page for the rules.
+
+    Args:
+        boot_id: Identity of this boot of the machine.
+        record: The journal's last record, if there is one.
+        distrust: The journal could not be read, so a limit that stands may be ours. It is taken
+            as found all the same (raising it could exceed what the site allows), and reported.
+    """
+
+    def __init__(
+        self, boot_id: str, record: JournalRecord | None = None, *, distrust: bool = False
+    ) -> None:
+        self.boot_id = boot_id
+        self.driver_epoch = record.driver_epoch if record else ""
+        self.epoch = record.controller_epoch if record else 0
+        self.sequence = record.sequence if record else -1
+        self.decision_id = record.decision_id if record else ""
+        self.lease = record.lease if record else None
+        self._ends_at = record.ends_at if record else None
+        self._expires_at = record.expires_at if record else None
+        self._silent_since = record.silent_since if record else None
+        self._fallen_back = record.fallen_back if record else False
+        self._standing = dict(record.standing_watts) if record else {}
+        self._limits = dict(self.lease.limits_watts) if self.lease else {}
+        self._resuming = record
+        self._journalled = record
+        self._distrust = distrust
+        self._silence_seconds = _SILENCE_SECONDS
+        self._heard_at: float | None = None
+        self._driver_up = False
+        self._ticket = 0
+        self._holds: dict[str, GpuHold] = {}
+        self._order: Order | None = None
+
+    # What happened -------------------------------------------------------------------------
+
+    def on_inventory(self, inventory: Inventory, now: float, wall: datetime) -> list[Action]:
+        """A driver child is up: the first one, or a new one after the old was given up.
+
+        ``wall`` is this machine's wall clock, used only for a lease older than this boot.
+        """
+        faults: list[Fault] = []
+        record, self._resuming = self._resuming, None
+        reloaded = inventory.driver_epoch != self.driver_epoch and self.driver_epoch != ""
+        if self._heard_at is None:
+            self._heard_at = now
+        for device in inventory.devices:
+            hold = self._holds.setdefault(device.gpu_id, GpuHold(device.gpu_id))
+            hold.limits = device.limits or hold.limits
+            hold.can_set = device.can_set
+            hold.blocked_by = None
+            if device.requested_watts is not None and not hold.touched:
+                hold.standing_watts = device.requested_watts
+                hold.enforced_watts = device.enforced_watts
+            elif device.requested_watts is None:
+                faults += hold.block(
+                    device.error_code or "device-lost", device.error_kind or "DeviceLost"
+                )
+        if record is not None:
+            if record.boot_id == self.boot_id:
+                self._reload(record)
+                self._late_slot(now)
+            else:
+                faults += self._after_reboot(record, now, wall)
+        for gpu_id in self._holds.keys() - {d.gpu_id for d in inventory.devices}:
+            faults += self._holds[gpu_id].block("device-lost", "DeviceLost")
+        if reloaded and any(h.touched for h in self._holds.values()):
+            faults.append(
+                Fault("driver-reloaded", None, "the driver was reloaded and limits were reset")
+            )
+        self.driver_epoch = inventory.driver_epoch
+        self._driver_up = True
+        for device in inventory.devices:
+            hold = self._holds[device.gpu_id]
+            if hold.touched:
+                faults += hold.resume(device, self._own_target(hold, now), ramping=self._over(now))
+        if self._distrust:
+            faults += self._suspects()
+            self._distrust = False
+        return [*faults, *self._settle(now)]
+
+    def on_driver_gone(self, now: float) -> list[Action]:
+        """The driver child died or was given up; limits stand as they are."""
+        self._driver_up = False
+        for hold in self._holds.values():
+            if hold.in_flight:
+                hold.abandon("driver-gone")
+        return self._settle(now)
+
+    def on_welcome(self, epoch: int, silence_seconds: float, now: float) -> list[Action]:
+        """A controller has taken the stream; a newer one fences all older ones."""
+        if epoch < self.epoch:
+            return [self._fence(epoch)]
+        if epoch > self.epoch:
+            self.epoch, self.sequence = epoch, -1
+        self._silence_seconds = silence_seconds
+        self.on_heard(now)
+        return self._settle(now)
+
+    def on_heard(self, now: float) -> list[Action]:
+        """Any frame of the controller: it is not silent."""
+        self._heard_at = now
+        if self._silent_since is None or self._fallen_back or self._over(now):
+            return []
+        self._silent_since = None
+        return self._settle(now)
+
+    def on_desired(self, desired: Desired, now: float, wall: datetime) -> list[Action]:
+        """The controller's whole wish. Older ones are dropped, the same one acknowledged again."""
+        if desired.controller_epoch < self.epoch:
+            return [self._fence(desired.controller_epoch)]
+        wrong = wrong_with(desired) if self._heard_at is not None else "no driver has answered yet"
+        if wrong is not None:
+            return [Fault("desired-refused", None, f"{desired.decision_id}: {wrong}")]
+        self._heard_at = now
+        if desired.controller_epoch == self.epoch:
+            if desired.sequence < self.sequence:
+                return []
+            if desired.sequence == self.sequence:
+                return self._again(now)
+        self.epoch, self.sequence = desired.controller_epoch, desired.sequence
+        self.decision_id = desired.decision_id
+        self._take(desired, now, wall)
+        self._open_order(now)
+        return self._settle(now)
+
+    def on_written(self, results: Iterable[Written], now: float) -> list[Action]:
+        """Limits were set and read back, or not."""
+        faults: list[Fault] = []
+        for result in results:
+            hold = self._holds.get(result.gpu_id)
+            if hold is not None:
+                faults += hold.finish(result, now)
+        return [*faults, *self._settle(now)]
+
+    def on_readings(self, readings: Iterable[LimitReading], now: float) -> list[Action]:
+        """Limits as they stand, read about once a second."""
+        faults: list[Fault] = []
+        for reading in readings:
+            hold = self._holds.get(reading.gpu_id)
+            if hold is not None:
+                own = self._own_target(hold, now) if hold.touched else 0.0
+                faults += hold.observe(reading, own, now)
+        return [*faults, *self._settle(now)]
+
+    def on_tick(self, now: float) -> list[Action]:
+        """Time has passed; needed at :meth:`next_deadline` at the latest."""
+        return self._settle(now)
+
+    def release(self, now: float, *, force: bool) -> list[Action]:
+        """A person ends the lease: limits return in the slot; standing ceilings stay.
+
+        Raises:
+            Refused: the lease is alive and ``force`` is not given.
+        """
+        if self.lease is None or self._over(now):
+            return self._settle(now)
+        if not force and not (self._ends_at is None and self._silent_since is not None):
+            raise Refused("lease-alive", f"lease {self.lease.lease_id} is in force")
+        self._ends_at = now
+        told = Fault("released-by-person", None, f"lease {self.lease.lease_id} was released")
+        return [told, *self._settle(now)]
+
+    def surrender(self, now: float) -> list[Action]:
+        """Drop lease and standing ceilings: found limits at once, without a ramp."""
+        self._drop_lease()
+        self._standing = {}
+        return self._settle(now)
+
+    # What is true --------------------------------------------------------------------------
+
+    @property
+    def holding(self) -> bool:
+        """Whether any limit is, or may still be, ours."""
+        return any(hold.touched for hold in self._holds.values())
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a GPU does not answer, so that a fresh driver child is worth a try."""
+        return any(hold.blocked_by is not None for hold in self._holds.values())
+
+    def found_watts(self, gpu_id: str) -> float | None:
+        """The limit to restore, None where it could never be read."""
+        hold = self._holds.get(gpu_id)
+        if hold is None:
+            return None
+        return hold.standing_watts if hold.found_watts is None else hold.found_watts
+
+    def target_watts(self, gpu_id: str, now: float) -> float | None:
+        """What should stand on a GPU that we hold; None = it is not ours."""
+        hold = self._holds.get(gpu_id)
+        return self._target(hold, now) if hold is not None and hold.touched else None
+
+    def lease_left_seconds(self, now: float) -> float | None:
+        """Until the lease ends; None without a lease or without an end."""
+        return None if self._ends_at is None else max(0.0, self._ends_at - now)
+
+    def phase(self, now: float) -> str:
+        """``idle``, ``holding``, ``silent`` (no controller), ``fallback`` or ``restoring``."""
+        if self.lease is None:
+            return "restoring" if self.holding else "idle"
+        if self._over(now):
+            return "restoring"
+        if self._fallen_back:
+            return "fallback"
+        return "holding" if self._silent_since is None else "silent"
+
+    def next_deadline(self, now: float) -> float | None:
+        """Boot seconds at which :meth:`on_tick` is due; None = nothing is waiting for time."""
+        times = [t for t in (self._lease_deadline(now),) if t is not None]
+        if self._driver_up:
+            for hold in self._holds.values():
+                if hold.touched and hold.retry_at > now and not hold.settled:
+                    times.append(hold.retry_at)
+        return min(times, default=None)
+
+    # Rules ---------------------------------------------------------------------------------
+
+    def _settle(self, now: float) -> list[Action]:
+        """Everything that follows from the present state."""
+        self._advance(now)
+        self._touch()
+        over = self._over(now)
+        writes: list[tuple[str, float]] = []
+        for hold in self._holds.values():
+            if not hold.touched or not self._driver_up:
+                continue
+            target = self._target(hold, now)
+            if hold.needs_write(target, now):
+                hold.begin(target, self._ticket + 1, remember=not over or self.lease is None)
+                writes.append((hold.gpu_id, target))
+        if self._order is not None:
+            self._order.closed = self._order.closed or (over and self.lease is not None)
+        acknowledgement = self._order.news(self._holds) if self._order is not None else None
+        self._let_go()
+        actions = self._journal()
+        if writes:
+            self._ticket += 1
+            actions.append(WriteLimits(self._ticket, tuple(writes)))
+        if acknowledgement is not None:
+            actions.append(acknowledgement)
+        return actions
+
+    def _touch(self) -> None:
+        """Freeze the found limits of every GPU that is about to be ours."""
+        if self._driver_up:
+            for gpu_id in self._limits.keys() | self._standing.keys():
+                if gpu_id in self._holds:
+                    self._holds[gpu_id].touch()
+
+    def _let_go(self) -> None:
+        """Without a lease, a GPU that is back where it was found is no longer ours."""
+        if self.lease is not None:
+            return
+        for hold in self._holds.values():
+            if hold.touched and hold.settled and hold.gpu_id not in self._standing:
+                hold.let_go()
+
+    def _open_order(self, now: float) -> None:
+        """Every GPU that the newest Desired concerns owes it a result."""
+        self._touch()
+        asked = {h.gpu_id: self._target(h, now) for h in self._holds.values() if h.touched}
+        self._order = Order(self.epoch, self.sequence, self.decision_id, asked | self._limits)
+
+    def _advance(self, now: float) -> None:
+        """Let time end what it ends: the controller's voice, the hold, the ramp."""
+        if self.lease is None or not self._driver_up:
+            return
+        if self._ends_at is not None:
+            if self._progress(now) >= 1.0:
+                self._drop_lease()
+            return
+        assert self._heard_at is not None
+        if self._silent_since is None and now >= self._heard_at + self._silence_seconds:
+            self._silent_since = self._heard_at
+        loss = self.lease.signal_loss
+        if self._silent_since is None or loss.hold_seconds is None or self._fallen_back:
+            return
+        if now >= self._silent_since + loss.hold_seconds:
+            if loss.fallback_fraction is None:
+                self._ends_at = now
+            else:
+                self._fallen_back = True
+
+    def _lease_deadline(self, now: float) -> float | None:
+        if self.lease is None:
+            return None
+        if self._ends_at is not None:
+            if now < self._ends_at:
+                return self._ends_at
+            return self._ends_at + slot.next_step(self.lease.slot, now - self._ends_at)
+        if self._fallen_back or self._heard_at is None:
+            return None
+        if self._silent_since is None:
+            return self._heard_at + self._silence_seconds
+        hold_seconds = self.lease.signal_loss.hold_seconds
+        return None if hold_seconds is None else self._silent_since + hold_seconds
+
+    def _over(self, now: float) -> bool:
+        """Whether limits are on their way back."""
+        return self.lease is None or (self._ends_at is not None and now >= self._ends_at)
+
+    def _progress(self, now: float) -> float:
+        """How far limits are on their way back: 0 held, 1 found."""
+        if self.lease is None:
+            return 1.0
+        if self._ends_at is None or now < self._ends_at:
+            return 0.0
+        return slot.progress(self.lease.slot, now - self._ends_at)
+
+    def _own_target(self, hold: GpuHold, now: float) -> float:
+        """What we want to stand on a GPU that we hold, foreign limits aside."""
+        found = hold.found_watts
+        assert found is not None
+        level = found
+        if self._fallen_back and self.lease is not None:
+            level = found * (self.lease.signal_loss.fallback_fraction or 1.0)
+        elif hold.gpu_id in self._limits:
+            level = min(found, self._limits[hold.gpu_id])
+        target = level + (found - level) * self._progress(now)
+        if self._over(now) and hold.asked_watts is not None:
+            target = max(target, min(hold.asked_watts, found))  # the way back never turns
+        target = min(target, self._standing.get(hold.gpu_id, target))
+        if hold.limits is not None:
+            target = min(hold.limits.clamp(target), found)
+        return round(target, 3)
+
+    def _target(self, hold: GpuHold, now: float) -> float:
+        own = self._own_target(hold, now)
+        return own if hold.foreign_watts is None else min(own, hold.foreign_watts)
+
+    def _take(self, desired: Desired, now: float, wall: datetime) -> None:
+        lease = desired.lease
+        self._standing = dict(lease.standing_watts)
+        if not lease.limits_watts:
+            self._drop_lease()
+            return
+        self.lease = lease
+        self._limits = dict(lease.limits_watts)
+        self._silent_since = None
+        self._fallen_back = False
+        if desired.expires_at is None:
+            self._ends_at = self._expires_at = None
+        else:
+            left = desired.expires_at - desired.sent_at
+            self._ends_at = now + left.total_seconds()
+            self._expires_at = wall + left
+
+    def _drop_lease(self) -> None:
+        self.lease = None
+        self._limits = {}
+        self._ends_at = self._expires_at = self._silent_since = None
+        self._fallen_back = False
+
+    def _again(self, now: float) -> list[Action]:
+        """The newest Desired came once more: answer again, extend nothing."""
+        if self._order is None:  # obeyed before a restart
+            self._open_order(now)
+            return self._settle(now)
+        actions = self._settle(now)
+        if not any(isinstance(action, Acknowledge) for action in actions):
+            actions.append(self._order.again())
+        return actions
+
+    def _fence(self, epoch: int) -> Fence:
+        return Fence("controller-epoch-old", f"controller epoch {epoch} is older than {self.epoch}")
+
+    def _journal(self) -> list[Action]:
+        gpus = tuple(filter(None, (h.record() for h in self._holds.values())))
+        record = JournalRecord(
+            self.boot_id,
+            self.driver_epoch,
+            self.epoch,
+            self.sequence,
+            self.decision_id,
+            self.lease,
+            self._ends_at,
+            self._expires_at,
+            self._silent_since,
+            self._fallen_back,
+            tuple(self._standing.items()),
+            gpus,
+        )
+        before = self._journalled
+        if record == before or self._resuming is not None:
+            return []
+        known = {} if before is None else {g.gpu_id: g.found_watts for g in before.gpus}
+        durable = any(known.get(g.gpu_id) != g.found_watts for g in gpus)
+        self._journalled = record
+        return [Journal(record, durable)]
+
+    # After a restart -----------------------------------------------------------------------
+
+    def _reload(self, record: JournalRecord) -> None:
+        """The same boot: what the journal says still stands."""
+        for kept in record.gpus:
+            hold = self._holds.setdefault(kept.gpu_id, GpuHold(kept.gpu_id))
+            hold.found_watts = kept.found_watts
+            hold.written_watts = kept.written_watts
+            hold.foreign_watts = kept.foreign_watts
+
+    def _after_reboot(self, record: JournalRecord, now: float, wall: datetime) -> list[Fault]:
+        """Hardware has reset every limit: found ones are captured anew, the rest of the lease kept.
+
+        The boot clock began again, so only the wall clock can tell what is left.
+        """
+        faults: list[Fault] = []
+        if self._ends_at is not None:
+            left = (record.expires_at - wall) if record.expires_at else timedelta(0)
+            if left <= timedelta(0):
+                self._drop_lease()
+            else:
+                self._ends_at = now + left.total_seconds()
+        elif self._silent_since is not None:
+            self._silent_since = now
+        for kept in record.gpus:
+            hold = self._holds.get(kept.gpu_id)
+            if hold is None or hold.standing_watts is None or hold.limits is None:
+                continue
+            stands = hold.standing_watts
+            natural = (kept.found_watts, hold.limits.default_watts)
+            ours = any(same_watts(stands, w) for w in kept.written_watts)
+            if ours and not any(same_watts(stands, w) for w in natural):
+                hold.found_watts = kept.found_watts
+                hold.written_watts = kept.written_watts
+                faults.append(
+                    Fault(
+                        "found-limit-distrusted",
+                        kept.gpu_id,
+                        f"after the reboot {stands:g} W stand, a limit of ours: "
+                        f"{kept.found_watts:g} W is kept as the found one",
+                    )
+                )
+        return faults
+
+    def _late_slot(self, now: float) -> None:
+        """The slot went by while no agent ran: rise from now on, along the same line."""
+        if self.lease is None or self._ends_at is None:
+            return
+        if slot.over(self.lease.slot, now - self._ends_at):
+            self._ends_at = now - self.lease.slot.delay_seconds
+
+    def _suspects(self) -> list[Fault]:
+        """GPUs whose limit may be one of ours that an unreadable journal has forgotten."""
+        return [
+            Fault(
+                "found-limit-distrusted",
+                hold.gpu_id,
+                f"the journal could not be read and {hold.standing_watts:g} W stand, below the "
+                f"default of {hold.limits.default_watts:g} W: taken as found, perhaps ours",
+            )
+            for hold in self._holds.values()
+            if hold.limits is not None
+            and hold.standing_watts is not None
+            and hold.standing_watts < hold.limits.default_watts - TOLERANCE_WATTS
+        ]

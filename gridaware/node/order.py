@@ -1,0 +1,83 @@
+"""A Desired on its way: whether it can be obeyed, what it has come to, what to acknowledge."""
+
+from collections.abc import Mapping
+from math import isfinite
+
+from gridaware.domain.wire import Desired, GpuResult
+from gridaware.node.actions import Acknowledge
+from gridaware.node.gpuhold import GpuHold
+
+__all__ = ["Order", "wrong_with"]
+
+_MOST_SECONDS = 1e7
+
+
+class Order:
+    """The newest Desired and its results; a newer one replaces it.
+
+    A result stays until a newer one for the same GPU, so what was accepted is not taken back by a
+    correction in flight. Once the lease has ended the order is closed: what the limits do
+    then is told by samples.
+    """
+
+    def __init__(
+        self, epoch: int, sequence: int, decision_id: str, asked_watts: Mapping[str, float]
+    ) -> None:
+        self._key = (epoch, sequence, decision_id)
+        self._asked_watts = asked_watts
+        self._results: dict[str, GpuResult] = {}
+        self._told: dict[str, GpuResult] | None = None
+        self.closed = False
+
+    def news(self, holds: Mapping[str, GpuHold]) -> Acknowledge | None:
+        """The acknowledgement that is due, None where it would say nothing new."""
+        if self.closed:
+            return None
+        for gpu_id, asked in self._asked_watts.items():
+            result = _result(gpu_id, asked, holds.get(gpu_id))
+            if result is not None:
+                self._results[gpu_id] = result
+        waiting = self._asked_watts and not self._results
+        if waiting or self._results == self._told:
+            return None
+        return self.again()
+
+    def again(self) -> Acknowledge:
+        """Everything known so far, so the last acknowledgement always tells all."""
+        self._told = dict(self._results)
+        complete = len(self._results) == len(self._asked_watts)
+        return Acknowledge(*self._key, tuple(self._results.values()), complete)
+
+
+def wrong_with(desired: Desired) -> str | None:
+    """Why a Desired cannot be obeyed; None = it can."""
+    lease = desired.lease
+    for name, pairs in (("limits", lease.limits_watts), ("standing", lease.standing_watts)):
+        if any(not (isfinite(watts) and watts > 0) for _, watts in pairs):
+            return f"{name} has a value that is no positive number of watts"
+        if len({gpu_id for gpu_id, _ in pairs}) != len(pairs):
+            return f"{name} names a GPU twice"
+    slot = lease.slot
+    if not all(0 <= s < _MOST_SECONDS for s in (slot.delay_seconds, slot.duration_seconds)):
+        return "the restore slot has no valid length"
+    if desired.sent_at.tzinfo is None:
+        return "sent_at is a naive time"
+    if desired.expires_at is not None and lease.limits_watts:
+        if desired.expires_at.tzinfo is None:
+            return "expires_at is a naive time"
+        if desired.expires_at <= desired.sent_at:
+            return "it had expired before it was sent"
+    return None
+
+
+def _result(gpu_id: str, asked_watts: float, hold: GpuHold | None) -> GpuResult | None:
+    """What one GPU has come to; None = still on its way."""
+    if hold is None:
+        return GpuResult(gpu_id, asked_watts, None, "gpu-unknown")
+    if hold.touched and hold.settled:
+        return GpuResult(gpu_id, asked_watts, hold.enforced_watts)
+    if not hold.can_set and hold.blocked_by is None:
+        return GpuResult(gpu_id, asked_watts, hold.enforced_watts, "device-no-permission")
+    if hold.error_code is not None and not hold.in_flight:
+        return GpuResult(gpu_id, asked_watts, None, hold.error_code)
+    return None
