@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, case, func, select
 
 from gridaware.domain.errors import InvalidInput, NotFound
 from gridaware.domain.reading import Quality
@@ -228,12 +227,12 @@ class StoreReader:
         query = (
             select(
                 *keys,
-                func.sum(columns.joules),
-                func.sum(columns.band_joules),
-                func.sum(columns.seconds),
-                func.sum(columns.covered_seconds),
-                func.min(columns.start_at),
-                func.max(columns.end_at),
+                func.sum(columns.joules).label("joules"),
+                func.sum(columns.band_joules).label("band_joules"),
+                func.sum(columns.seconds).label("seconds"),
+                func.sum(columns.covered_seconds).label("covered_seconds"),
+                func.min(columns.start_at).label("start"),
+                func.max(columns.end_at).label("end"),
             )
             .where(
                 columns.start_at >= epoch_milliseconds(start),
@@ -244,7 +243,7 @@ class StoreReader:
         )
         with self._reading("read the energy") as connection:
             rows = connection.execute(query).all()
-        return tuple(_energy_sum(*row) for row in rows)
+        return tuple(_energy_sum(row._mapping) for row in rows)
 
     def ledger(
         self, from_seq: int = 1, kinds: Collection[str] = (), limit: int = 100
@@ -276,5 +275,6 @@ def _cursor(text: str) -> int:
     return int(text)
 
 
-def _energy_sum(*values: Any) -> EnergySum:
-    return EnergySum(*values[:-2], instant_of(values[-2]), instant_of(values[-1]))
+def _energy_sum(row: RowMapping) -> EnergySum:
+    bounds = {"start": instant_of(row["start"]), "end": instant_of(row["end"])}
+    return EnergySum(**{**row, **bounds})
