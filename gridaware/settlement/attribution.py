@@ -327,9 +327,8 @@ def _edge(walk: CounterWalk, rules: CounterRules, now: float) -> float:
     last = walk.last
     if last is None or last.watts is None:
         return 0.0
-    return (
-        rules.peak_margin * last.watts * (rules.refresh_seconds + max(now - last.at_seconds, 0.0))
-    )
+    age = max(now - last.at_seconds, 0.0) + rules.refresh_seconds + rules.stamp_seconds
+    return rules.peak_margin * last.watts * age
 
 
 def _by_gpu(rows: Iterable[GpuObservation]) -> dict[str, list[GpuObservation]]:

@@ -38,8 +38,10 @@ class Flag(StrEnum):
 class CounterRules:
     """How a counter is judged. The defaults fit NVML; ``power.md`` §1.2 names the sources."""
 
-    refresh_seconds: float = 0.1
-    """The counter may be this old when read: 10 to 100 ms on NVIDIA boards."""
+    refresh_seconds: float = 0.12
+    """The counter may be this old when read: 10 to 100 ms on NVIDIA boards, and some slack."""
+    stamp_seconds: float = 0.02
+    """A sample's time may be off by this, either way: a node's boards are read one by one."""
     max_gap_seconds: float = 10.0
     """Power further apart than this is not joined."""
     stuck_seconds: float = 5.0

@@ -4,7 +4,7 @@ The band is what the figure may be off by, in joules either way. Its terms:
 
 * **ends**: the window begins and ends between two samples. The counter only rises, so the truth
   lies between its two values and no further from either than the peak power allows; and what it
-  shows may be one refresh old (more while it stands still).
+  shows may be one refresh old (more while it stands still), and a sample's time slightly off.
 * **restart**: between the last value of one epoch and the first of the next only zero and the
   peak power (1.25 times the larger of limit and reading) bound what was drawn.
 * **interpolation**: where power was integrated, half the difference of two neighbouring readings
@@ -166,7 +166,7 @@ def _end_slack(inc: Increment, at: float, rules: CounterRules) -> float:
     """
     to, left = at - inc.before.at_seconds, inc.after.at_seconds - at
     if not inc.by_counter:
-        return inc.peak_watts * rules.refresh_seconds
+        return inc.peak_watts * (rules.refresh_seconds + rules.stamp_seconds)
     to, left = max(to, 0.0), max(left, 0.0)
     spent = _share(inc, min(at, inc.after.at_seconds)) * inc.joules if to > 0 else 0.0
     coming = inc.joules - spent
@@ -175,7 +175,7 @@ def _end_slack(inc: Increment, at: float, rules: CounterRules) -> float:
     up_after = peak * (inc.frozen_after + rules.refresh_seconds) - inc.ahead_after
     low = max(-spent - inc.ahead_before, coming - inc.ahead_after - peak * left)
     high = min(coming + up_after, up_before + peak * to - spent)
-    return max(abs(low), abs(high))
+    return max(abs(low), abs(high)) + peak * rules.stamp_seconds
 
 
 def _cross_check(parts: Sequence[_Part]) -> float | None:
