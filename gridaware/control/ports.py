@@ -1,6 +1,7 @@
 """What control and the agent need from the outside: small interfaces, defined where consumed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -8,18 +9,17 @@ from gridaware.domain.event import GridEvent
 from gridaware.domain.fleet import LimitRange
 from gridaware.domain.job import Job, JobSpec
 from gridaware.domain.reading import EnergyReading, Reading
-from gridaware.domain.signal import Signal
 from gridaware.domain.wire import CheckpointRequest, Desired, SampleRate
 
 __all__ = [
     "AgentLink",
     "Driver",
-    "Feed",
     "FeedReport",
     "GpuIdentity",
     "JobRunner",
     "Ledger",
     "Meter",
+    "Receipt",
     "RunnerStatus",
 ]
 
@@ -170,33 +170,26 @@ class Ledger(Protocol):
         ...
 
 
-class FeedReport(Protocol):
-    """What a feed may tell the grid's side about an event."""
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """What the grid's side is told about an event, by a feed that can tell."""
 
     event: GridEvent
     status: str
     """``opted-in``, ``opted-out``, ``active``, ``completed``, ``cancelled``, ``failed``."""
-    delivered_watts: float | None
+    at: datetime
+    delivered_watts: float | None = None
 
 
-class Feed(Protocol):
-    """One source of signals. A kind implements ``poll``, ``listen`` or both; ``tell`` if able."""
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a signal; given only once it is durable. Refusals are raised instead."""
 
-    def poll(self) -> Sequence[Signal]:
-        """Ask for signals once (worker thread; a total deadline of its own). Polls are truth.
-
-        Raises:
-            Unavailable: it did not answer; nothing is concluded from that.
-        """
-        ...
-
-    def listen(self, emit: Callable[[Signal], None]) -> None:
-        """Start whatever pushes; ``emit`` may be called from any thread."""
-        ...
-
-    def tell(self, report: FeedReport) -> None:
-        """Answer the grid's side, where the protocol can."""
-        ...
+    event_id: str
+    revision: int
+    disposition: str
+    """``accepted``, ``duplicate``, ``superseded``, ``clamped`` or ``opted-out``."""
+    message: str = ""
 
 
 class JobBook(Protocol):

@@ -87,7 +87,7 @@ _FEEDS = {
     "file-missing": "Check the path, as seen by the machine that runs control.",
     "file-unreadable": "Make the file readable for the user who runs control.",
     "file-not-regular": "Name a plain file.",
-    "file-too-large": "Split the file: at most 16 MiB and 100 000 rows.",
+    "file-too-large": "Split the file: at most 4 MiB and 10 000 rows.",
     "file-format": "Name the file .csv, .json or .jsonl, or set `format`.",
     "file-header": "Start the CSV with a line of column names, each once.",
     "file-row": "Correct that row; the others are not affected.",

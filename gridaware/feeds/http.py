@@ -1,0 +1,162 @@
+"""One HTTP exchange with a total deadline, for every feed kind that speaks HTTP.
+
+The time-outs of ``requests`` bound each single read, so a peer that sends a byte now and then holds
+a caller for ever. Here the connection itself is cut when the deadline is over. What remains
+unbounded is the resolver's own look-up of the name.
+"""
+
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import HTTPError
+
+from gridaware.domain.errors import TimedOut, Unavailable
+
+__all__ = ["Answer", "exchange", "is_loopback"]
+
+CONNECT_SECONDS = 2.0
+READ_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def exchange(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    deadline_seconds: float = 10.0,
+    answer_bytes_at_most: int = 1 << 20,
+) -> Answer:
+    """Send one request and read the whole answer; redirects are not followed.
+
+    Raises:
+        TimedOut: the deadline passed (``answer-too-late``).
+        Unavailable: no connection, or an answer that breaks off or is too large.
+    """
+    guard = _Guard()
+    timer = threading.Timer(deadline_seconds, guard.cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        with requests.Session() as session:
+            # A proxy must not stand between two processes of one machine.
+            session.trust_env = not is_loopback(url)
+            session.mount("http://", _GuardedAdapter(guard))
+            session.mount("https://", _GuardedAdapter(guard))
+            with session.request(
+                method,
+                url,
+                data=body,
+                headers=dict(headers or {}),
+                timeout=(min(CONNECT_SECONDS, deadline_seconds), READ_SECONDS),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                content = _read(response, answer_bytes_at_most)
+                return Answer(response.status_code, dict(response.headers), content)
+    except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+        host = urlsplit(url).hostname
+        if guard.is_cut:
+            raise TimedOut(
+                "answer-too-late", f"{host} did not answer within {deadline_seconds:g} s"
+            ) from None
+        raise Unavailable("peer-unreachable", f"{host}: {type(error).__name__}") from error
+    finally:
+        timer.cancel()
+        guard.close()
+
+
+def is_loopback(url: str) -> bool:
+    """Whether ``url`` leads to this machine by its very name."""
+    host = urlsplit(url).hostname or ""
+    return host in {"localhost", "::1"} or (
+        host.startswith("127.") and all(part.isdigit() for part in host.split("."))
+    )
+
+
+def _read(response: requests.Response, at_most: int) -> bytes:
+    chunks = []
+    size = 0
+    for chunk in response.iter_content(64 * 1024):
+        size += len(chunk)
+        if size > at_most:
+            raise Unavailable("answer-too-large", f"the answer has more than {at_most} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+class _Guard:
+    """Holds a second handle on each socket of an exchange, to shut it down from a timer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self.is_cut = False
+
+    def hold(self, connected: socket.socket) -> socket.socket:
+        with self._lock:
+            # TLS takes the descriptor out of the socket object; a duplicate stays ours.
+            self._sockets.append(connected.dup())
+            if self.is_cut:
+                connected.shutdown(socket.SHUT_RDWR)
+        return connected
+
+    def cut(self) -> None:
+        with self._lock:
+            self.is_cut = True
+            for held in self._sockets:
+                try:
+                    held.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue  # the peer closed it first
+
+    def close(self) -> None:
+        with self._lock:
+            for held in self._sockets:
+                held.close()
+            self._sockets.clear()
+
+
+class _GuardedAdapter(HTTPAdapter):
+    """Opens connections whose sockets are known to the guard."""
+
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        guard = self._guard
+
+        class Plain(HTTPConnection):
+            def _new_conn(self) -> socket.socket:
+                return guard.hold(super()._new_conn())
+
+        class Secure(HTTPSConnection):
+            def _new_conn(self) -> socket.socket:
+                return guard.hold(super()._new_conn())
+
+        class PlainPool(HTTPConnectionPool):
+            ConnectionCls = Plain
+
+        class SecurePool(HTTPSConnectionPool):
+            ConnectionCls = Secure
+
+        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}

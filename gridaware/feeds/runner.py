@@ -1,0 +1,251 @@
+"""Keeps every feed going: polls on a cadence, backs off, and knows how each one is.
+
+A feed that fails, is slow or hangs delays no other and releases nothing: from a poll that did not
+succeed no conclusion is drawn. APScheduler gives the cadence, by its own reading of the machine's
+clock; everything that is recorded or decided here goes by the injected clock. Should the machine's
+clock be set back, APScheduler would sit still until it has caught up: a watch wakes it.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+from gridaware.clock import Clock
+from gridaware.control.ports import FeedReport
+from gridaware.domain.errors import Bug, GridawareError, NotFound, Refused
+from gridaware.domain.programme import FeedSpec
+from gridaware.domain.signal import EventRequest, Signal
+from gridaware.feeds import Feed, FeedContext, open_feed
+from gridaware.feeds.cadence import Cadence
+from gridaware.feeds.health import FeedHealth, HealthRecord
+from gridaware.feeds.kind import PolledSettings, Polls, Tells, check_provenance
+from gridaware.feeds.rate import Bucket
+from gridaware.feeds.tell import TellQueue
+
+__all__ = ["Emit", "FeedRunner", "OnRefused", "OnUntold", "RunningFeed"]
+
+log = logging.getLogger(__name__)
+
+Emit = Callable[[Signal], object]
+"""Hands a signal to control and returns once it is durable; raises what control answers."""
+OnRefused = Callable[[str, str, str, str], None]
+"""(feed id, code, message, raw): a message was refused at the door. Any thread; quick."""
+OnUntold = Callable[[str, FeedReport, GridawareError], None]
+"""(feed id, report, error): a status could not be delivered. Any thread; quick."""
+
+FEEDS_AT_MOST = 64
+BACK_OFF_SECONDS_AT_MOST = 60.0
+HUNG_SECONDS = 30.0
+DELIVERED_AT_MOST = 20_000
+RAW_AT_MOST = 4096
+REFUSALS_PER_SECOND = 5.0
+REFUSALS_AT_ONCE = 50.0
+
+_Key = tuple[str, int, EventRequest | None]
+
+
+class RunningFeed:
+    """One feed at work: what it delivered, how it is, and when it may be asked again."""
+
+    def __init__(
+        self, spec: FeedSpec, registered_at: datetime, clock: Clock, on_refused: OnRefused
+    ) -> None:
+        self.spec = spec
+        self.closed = False
+        self._clock = clock
+        self._on_refused = on_refused
+        self._delivered: OrderedDict[_Key, None] = OrderedDict()
+        self._not_before_seconds = float("-inf")
+        self._refusals = Bucket(clock, REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
+        self._suppressed = 0
+        self._lock = threading.Lock()
+        self.feed: Feed[Any] = open_feed(
+            spec, FeedContext(spec.feed_id, clock, registered_at, self.refused)
+        )
+        settings = self.feed.settings
+        polled = isinstance(self.feed, Polls) and isinstance(settings, PolledSettings)
+        self.poll_seconds: float | None = settings.poll_seconds if polled else None
+        hung_after = max(HUNG_SECONDS, 3 * (self.poll_seconds or 0))
+        self.health = HealthRecord(spec.feed_id, spec.kind, clock, hung_after)
+
+    def poll_once(self, emit: Emit) -> None:
+        """Ask the feed once and hand over what is new, unless it is backing off. Never raises."""
+        if self.closed or self._clock.monotonic_seconds() < self._not_before_seconds:
+            return
+        assert isinstance(self.feed, Polls)
+        self.health.began()
+        try:
+            self._hand_over(self.feed.poll(), emit)
+        except GridawareError as error:
+            self._failed(error)
+        except Exception as error:  # a kind of a third party may raise anything
+            log.exception("feed %s failed", self.spec.feed_id)
+            self._failed(Bug("feed-failed", f"{type(error).__name__} in the feed"))
+        else:
+            self.health.succeeded()
+
+    def refused(self, error: GridawareError, raw: str) -> None:
+        """Report one refused message; a flood of them is counted and reported as a number."""
+        self.health.count(refused=1)
+        with self._lock:
+            if not self._refusals.take():
+                self._suppressed += 1
+                return
+            suppressed, self._suppressed = self._suppressed, 0
+        if suppressed:
+            message = f"{suppressed} more refusals came too fast to be recorded one by one"
+            self._on_refused(self.spec.feed_id, "refusals-suppressed", message, "")
+        self._on_refused(self.spec.feed_id, error.code, error.message, raw[:RAW_AT_MOST])
+
+    def _hand_over(self, signals: Sequence[Signal], emit: Emit) -> None:
+        for signal in signals:
+            key = (signal.source_id, signal.revision, signal.request)
+            if key in self._delivered:
+                continue
+            check_provenance(self.spec.feed_id, signal)
+            if self.closed:
+                return
+            try:
+                emit(signal)
+            except GridawareError as error:
+                if error.retryable:
+                    raise  # not durable: the next poll brings it, and all behind it, again
+                # Control has refused and recorded it; asking again would change nothing.
+                self.health.count(refused=1)
+            else:
+                self.health.count(signals=1)
+            self._delivered[key] = None
+            while len(self._delivered) > DELIVERED_AT_MOST:
+                self._delivered.popitem(last=False)
+
+    def _failed(self, error: GridawareError) -> None:
+        failures = self.health.failed(error)
+        wait = (self.poll_seconds or 1.0) * 2.0 ** min(failures - 1, 10)
+        self._not_before_seconds = self._clock.monotonic_seconds() + min(
+            wait, BACK_OFF_SECONDS_AT_MOST
+        )
+
+
+class FeedRunner:
+    """Every registered feed; feeds may be added and removed while it runs.
+
+    Args:
+        clock: for everything recorded and decided.
+        emit: takes the signals of polls, on the poll's own thread.
+        on_refused: hears of messages refused at the door, pushed or polled.
+        on_untold: hears of statuses that could not be delivered.
+    """
+
+    def __init__(
+        self, clock: Clock, emit: Emit, on_refused: OnRefused, on_untold: OnUntold
+    ) -> None:
+        self._clock = clock
+        self._emit = emit
+        self._on_refused = on_refused
+        self._on_untold = on_untold
+        self._lock = threading.Lock()
+        self._feeds: dict[str, tuple[RunningFeed, TellQueue | None, str]] = {}
+        self._serial = count(1)
+        self._cadence = Cadence(clock)
+        self._strangers = Bucket(clock, REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._cadence.start()
+
+    def stop(self) -> None:
+        """Poll and tell no more; returns at once, whatever hangs."""
+        self._cadence.stop()
+        for feed_id in [health.feed_id for health in self.health()]:
+            self.remove(feed_id)
+
+    def add(self, spec: FeedSpec, registered_at: datetime) -> None:
+        """Open a feed and begin to poll it.
+
+        Args:
+            spec: what to open.
+            registered_at: when it was registered first; the same after each restart.
+
+        Raises:
+            Refused: there is one by that id (``feed-exists``), or there are 64
+                (``feeds-too-many``).
+            NotFound: there is no such kind.
+            ConfigError: its settings are wrong.
+        """
+        running = RunningFeed(spec, registered_at, self._clock, self._on_refused)
+        feed = running.feed
+        tells = None
+        if isinstance(feed, Tells) and feed.can_tell():
+            tells = TellQueue(feed, lambda report, error: self._untold(running, report, error))
+        # A new name each time: the old one may still be held by a poll that hangs.
+        name = f"{spec.feed_id}#{next(self._serial)}"
+        with self._lock:
+            if spec.feed_id in self._feeds:
+                raise Refused("feed-exists", f"there is a feed {spec.feed_id!r} already")
+            if len(self._feeds) >= FEEDS_AT_MOST:
+                raise Refused("feeds-too-many", f"there are {FEEDS_AT_MOST} feeds already")
+            self._feeds[spec.feed_id] = (running, tells, name)
+        if running.poll_seconds is not None:
+            self._cadence.add(
+                name,
+                running.poll_seconds,
+                lambda: running.poll_once(self._emit),
+                lambda: running.health.busy,
+            )
+
+    def remove(self, feed_id: str) -> None:
+        """Close a feed; a poll under way delivers nothing more.
+
+        Raises:
+            NotFound: there is none by that id.
+        """
+        with self._lock:
+            running, tells, name = self._feeds.pop(feed_id, (None, None, ""))
+        if running is None:
+            raise _unknown(feed_id)
+        running.closed = True
+        self._cadence.remove(name)
+        if tells is not None:
+            tells.close()
+
+    def get(self, feed_id: str) -> RunningFeed:
+        """The running feed.
+
+        Raises:
+            NotFound: there is none by that id (``feed-unknown``).
+        """
+        with self._lock:
+            entry = self._feeds.get(feed_id)
+        if entry is None:
+            raise _unknown(feed_id)
+        return entry[0]
+
+    def tell(self, feed_id: str, report: FeedReport) -> None:
+        """Have a feed tell its side, where it can; returns at once."""
+        with self._lock:
+            _, tells, _ = self._feeds.get(feed_id, (None, None, ""))
+        if tells is not None:
+            tells.put(report)
+
+    def health(self) -> tuple[FeedHealth, ...]:
+        """How every feed is now."""
+        with self._lock:
+            entries = list(self._feeds.values())
+        return tuple(running.health.now() for running, _, _ in entries)
+
+    def refused_stranger(self, feed_id: str, error: GridawareError, raw: str) -> None:
+        """Report a message for a feed that does not exist."""
+        if self._strangers.take():
+            self._on_refused(feed_id, error.code, error.message, raw[:RAW_AT_MOST])
+
+    def _untold(self, running: RunningFeed, report: FeedReport, error: GridawareError) -> None:
+        running.health.count(untold=1)
+        self._on_untold(running.spec.feed_id, report, error)
+
+
+def _unknown(feed_id: str) -> NotFound:
+    return NotFound("feed-unknown", f"there is no feed {feed_id[:80]!r}")

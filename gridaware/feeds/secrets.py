@@ -1,0 +1,60 @@
+"""Secrets by reference: ``env:NAME`` or ``file:/path``. The secret itself is stored nowhere."""
+
+import os
+import stat
+from pathlib import Path
+
+from gridaware.domain.errors import ConfigError
+
+__all__ = ["REFERENCE_PATTERN", "read_secret"]
+
+REFERENCE_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)$"
+BYTES_AT_LEAST = 16
+BYTES_AT_MOST = 4096
+
+
+def read_secret(reference: str) -> bytes:
+    """The secret that ``reference`` names; white space around it is not part of it.
+
+    Raises:
+        ConfigError: ``secret-reference``, ``secret-missing``, ``secret-exposed`` (a file that
+            others than its owner may read or write) or ``secret-short``.
+    """
+    scheme, _, name = reference.partition(":")
+    if scheme == "env" and name:
+        value = os.environ.get(name)
+        if value is None:
+            raise ConfigError(
+                "secret-missing", f"the environment has no {name}", reference=reference
+            )
+        secret = value.encode("utf-8", "surrogateescape").strip()
+    elif scheme == "file" and name.startswith("/"):
+        secret = _read_private(Path(name), reference).strip()
+    else:
+        raise ConfigError("secret-reference", "a secret is named env:NAME or file:/path")
+    if len(secret) < BYTES_AT_LEAST:
+        raise ConfigError(
+            "secret-short",
+            f"the secret {reference} has {len(secret)} bytes, fewer than {BYTES_AT_LEAST}",
+            reference=reference,
+        )
+    return secret
+
+
+def _read_private(path: Path, reference: str) -> bytes:
+    try:
+        # Not blocking: a FIFO in the place of the file must not hang the process.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(
+            "secret-missing", f"{path}: {error.strerror}", reference=reference
+        ) from None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
+            raise ConfigError(
+                "secret-exposed",
+                f"{path} has mode {stat.S_IMODE(status.st_mode):04o}, not 0600",
+                reference=reference,
+            )
+        return file.read(BYTES_AT_MOST)

@@ -1,0 +1,163 @@
+"""Telling a webhook's sender what became of its events: signed, retried, within a deadline.
+
+The receiver gets ``{"event_id", "id", "revision", "kind", "status", "at", "delivered_kw"}`` under
+the same two headers that it signs its own messages with, at least once and in order. A status that
+could not be delivered is reported; it never holds anything up.
+"""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import stamina
+
+from gridaware.clock import Clock
+from gridaware.control.ports import FeedReport
+from gridaware.domain.errors import ConfigError, GridawareError, Refused, Unavailable
+from gridaware.domain.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
+from gridaware.feeds.http import exchange, is_loopback
+from gridaware.feeds.kind import Tells
+
+__all__ = ["StatusCaller", "TellQueue", "check_status_url", "status_body"]
+
+DEADLINE_SECONDS = 60.0
+ATTEMPT_SECONDS = 10.0
+WAITING_AT_MOST = 256
+
+
+def check_status_url(url: str) -> None:
+    """Refuse a URL that would carry statuses over an open network in the clear.
+
+    Raises:
+        ConfigError: it is neither https nor http to this machine (``status-url-insecure``).
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if host and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(url))):
+        return
+    raise ConfigError(
+        "status-url-insecure", "the status URL is neither https nor http to this machine"
+    )
+
+
+def status_body(report: FeedReport) -> bytes:
+    """The JSON of one status."""
+    event = report.event
+    delivered = report.delivered_watts
+    return json.dumps(
+        {
+            "event_id": event.event_id,
+            "id": event.source_id,
+            "revision": event.revision,
+            "kind": event.request.kind.value,
+            "status": report.status,
+            "at": report.at.isoformat().replace("+00:00", "Z"),
+            "delivered_kw": None if delivered is None else delivered / 1000,
+        }
+    ).encode("ascii")
+
+
+class StatusCaller:
+    """Posts statuses to one URL."""
+
+    def __init__(
+        self,
+        url: str,
+        secret: bytes,
+        clock: Clock,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        self._url = url
+        self._secret = secret
+        self._clock = clock
+        self._deadline_seconds = deadline_seconds
+
+    def tell(self, report: FeedReport) -> None:
+        """Post one status; tries again while the receiver is away.
+
+        Raises:
+            Refused: it answered 4xx (``tell-refused``); trying again would not help.
+            Unavailable: it did not take it within the deadline.
+        """
+        body = status_body(report)
+        for attempt in stamina.retry_context(
+            on=Unavailable, attempts=None, timeout=self._deadline_seconds
+        ):
+            with attempt:
+                self._post(body)
+
+    def _post(self, body: bytes) -> None:
+        # Signed anew each time: the timestamp of a late attempt would be stale.
+        timestamp = int(self._clock.wall().timestamp())
+        answer = exchange(
+            "POST",
+            self._url,
+            headers={
+                "Content-Type": "application/json",
+                TIMESTAMP_HEADER: str(timestamp),
+                SIGNATURE_HEADER: sign(self._secret, timestamp, body),
+            },
+            body=body,
+            deadline_seconds=min(ATTEMPT_SECONDS, self._deadline_seconds),
+            answer_bytes_at_most=64 * 1024,
+        )
+        if answer.status in {408, 425, 429} or answer.status >= 500:
+            raise Unavailable("tell-unreachable", f"the receiver answered {answer.status}")
+        if not 200 <= answer.status < 300:
+            raise Refused("tell-refused", f"the receiver answered {answer.status}")
+
+
+class TellQueue:
+    """Delivers the statuses of one feed, in order, on a thread of its own."""
+
+    def __init__(self, feed: Tells, failed: Callable[[FeedReport, GridawareError], None]) -> None:
+        self._feed = feed
+        self._failed = failed
+        self._waiting: deque[FeedReport] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, report: FeedReport) -> None:
+        """Take one status; returns at once. The oldest gives way when too many wait."""
+        dropped = None
+        with self._changed:
+            if self._closed:
+                return
+            if len(self._waiting) >= WAITING_AT_MOST:
+                dropped = self._waiting.popleft()
+            self._waiting.append(report)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="feed-tell", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        if dropped is not None:
+            self._failed(
+                dropped, Unavailable("tell-overflow", f"{WAITING_AT_MOST} statuses wait already")
+            )
+
+    def close(self) -> None:
+        """Deliver nothing more."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._closed):
+                    self._changed.wait()
+                if self._closed:
+                    return
+                report = self._waiting.popleft()
+            try:
+                self._feed.tell(report)
+            except GridawareError as error:
+                self._failed(report, error)
