@@ -209,6 +209,22 @@ class LoadSlot(Slot, size=96):
     state = I64()
     workload = Text(32)
 
+    def claim(self, workload: str, pid: int, started_ticks: int) -> None:
+        """Take the slot for a process; nothing is queued yet."""
+        self.workload = workload.encode()
+        self.started_ticks = started_ticks
+        self.until_seconds = 0.0
+        self.steps = 0
+        self.state = LoadState.UNSEEN
+        self.pid = pid
+        self.serial += 1
+
+    def leave(self) -> None:
+        """Give the slot back."""
+        self.until_seconds = 0.0
+        self.pid = 0
+        self.serial += 1
+
 
 _GPU_SIZE = 1024
 _LOADS_OFFSET = _GPU_SIZE - GPU_LOADS * LoadSlot.size

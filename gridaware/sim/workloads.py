@@ -90,13 +90,7 @@ class VirtualGpus:
         with self._window.claiming():
             self._loads = [_free_load(slot) for slot in self._slots]
             for load in self._loads:
-                load.workload = self._workload.encode()
-                load.pid = os.getpid()
-                load.started_ticks = started
-                load.until_seconds = 0.0
-                load.steps = 0
-                load.state = LoadState.UNSEEN
-                load.serial += 1
+                load.claim(self._workload, os.getpid(), started)
         return self
 
     def __exit__(
@@ -106,9 +100,7 @@ class VirtualGpus:
         trace: TracebackType | None,
     ) -> None:
         for load in self._loads:
-            load.until_seconds = 0.0
-            load.pid = 0
-            load.serial += 1
+            load.leave()
         self._loads = []
         self._window.close()
 
