@@ -26,9 +26,11 @@ class Action(NamedTuple):
     job_id: str
     kind: ActionKind
     cap_watts: float
-    """Of each of its GPUs; the found limit where nothing is capped."""
+    """Of each of its GPUs from now on; the found limit where nothing is capped. While jobs are
+    asked to pause it may be lower than what the expected figures need: it bridges until they left,
+    and a job that is asked to pause is held at it meanwhile."""
     expected_watts: float
-    """All its GPUs together, once settled."""
+    """All its GPUs together, once every pause of the plan is done and caps were relaxed again."""
     expected_throughput: float
     """Relative to uncapped, 0 to 1."""
     reason: str
@@ -45,8 +47,11 @@ class Plan:
     actions: tuple[Action, ...]
     """In the order of the situation's jobs."""
     expected_gpu_watts: float
+    """All GPUs together, once every pause of the plan is done."""
     shortfall_watts: float
     """GPU watts above the target that no allowed action can remove."""
     stop_admission: bool
     firm_floor_broken: bool = False
     """Firm jobs lose throughput, since nothing else meets what binds. Always alarmed."""
+    expected_at_once_watts: float = 0.0
+    """All GPUs together as soon as the caps hold, while jobs that are to pause still run."""
