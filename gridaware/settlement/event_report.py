@@ -9,8 +9,6 @@ site meter, consumption positive; *delivered* is the reference less the measured
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
-from math import fsum
 
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.event import GridEvent, Reference
@@ -19,27 +17,26 @@ from gridaware.domain.stepseries import StepSeries
 from gridaware.domain.target import Ramp
 from gridaware.settlement.attribution import Snapshot
 from gridaware.settlement.baselines.meter_before_after import meter_after_watts
+from gridaware.settlement.delivery import Delivery, delivery
 from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, energy_report
 from gridaware.settlement.impact import JobImpact, PauseEvidence, job_impacts
 from gridaware.settlement.response import (
-    Interval,
     Latencies,
     NodeClock,
     NodeLatency,
+    PowerCurve,
     Rates,
     latencies,
     node_latencies,
+    power_curve,
     ramp_rates,
-    settlement_intervals,
 )
 
 __all__ = ["SCHEMA", "EventInputs", "EventReport", "Evidence", "settle_event"]
 
 SCHEMA = "gridaware.event-report/1"
-JOULES_PER_KWH = 3.6e6
 DRIFT = 0.10
 """A mean after the event this far from the reference means that the load itself moved."""
-REBOUND_MEAN_SECONDS = 10.0
 COMPLETE = 0.95
 
 
@@ -103,23 +100,7 @@ class EventReport:
     """Mean after limits were back, as a check on the reference; settles nothing."""
     limit_watts: float
     clamped_from_watts: float | None
-    intervals: tuple[Interval, ...]
-    owed_kwh: float
-    delivered_kwh: float
-    """Over the scored intervals, as owed_kwh is; over-delivery counts, negative hours too."""
-    delivered_in_ramp_kwh: float
-    """Between start and deadline; not owed."""
-    performance_ratio: float | None
-    """Delivered over owed; None where nothing was scored or owed."""
-    mean_watts: float | None
-    """Over the scored part of the window."""
-    highest_watts: float | None
-    seconds_above_limit: float
-    """After the deadline, by the samples themselves."""
-    intervals_missed: int
-    """Scored intervals whose mean lies above the limit."""
-    rebound_watts: float | None
-    """Highest 10 s mean after release above the reference; 0 = none, None = not yet measured."""
+    delivery: Delivery
     rates: Rates
     unresolved_watts: float
     paid_band: tuple[float, float]
@@ -127,6 +108,7 @@ class EventReport:
     pauses: tuple[PauseEvidence, ...]
     energy: EnergyReport
     evidence: tuple[Evidence, ...]
+    curve: PowerCurve
     warnings: tuple[str, ...]
 
 
@@ -152,7 +134,7 @@ def settle_event(
     start, end, settled_end = _window(event, inputs)
     ready = min(start + programme.deadline_seconds, end)
     limits = inputs.limit or StepSeries.constant(limit, start, end)
-    intervals = settlement_intervals(
+    delivered = delivery(
         inputs.meter,
         limits,
         reference.watts,
@@ -161,15 +143,8 @@ def settle_event(
         end=end,
         step=programme.settlement_interval_seconds,
     )
-    scored = [i for i in intervals if i.scored]
-    owed = fsum(i.owed_joules for i in scored)
-    delivered = fsum(i.delivered_joules for i in scored)
     energy = energy_report(inputs.before, inputs.after)
-    after_watts = None
-    if event.restored_at is not None:
-        after_watts = meter_after_watts(
-            inputs.meter, event.restored_at.timestamp(), reference.window_seconds
-        )
+    after_watts = _watts_after(event, inputs.meter, reference)
     return EventReport(
         schema=SCHEMA,
         final=final,
@@ -193,17 +168,7 @@ def settle_event(
         reference_after_watts=after_watts,
         limit_watts=limit,
         clamped_from_watts=event.clamped_from_watts,
-        intervals=intervals,
-        owed_kwh=owed / JOULES_PER_KWH,
-        delivered_kwh=delivered / JOULES_PER_KWH,
-        delivered_in_ramp_kwh=fsum(i.delivered_joules for i in intervals if not i.scored)
-        / JOULES_PER_KWH,
-        performance_ratio=delivered / owed if owed > 0 else None,
-        mean_watts=inputs.meter.mean_watts(ready, end),
-        highest_watts=inputs.meter.highest_watts(ready, end),
-        seconds_above_limit=_seconds_above(inputs.meter, limits, ready, end),
-        intervals_missed=sum(i.shortfall_watts > 0 for i in scored),
-        rebound_watts=_rebound(inputs.meter, reference.watts, end, settled_end),
+        delivery=delivered,
         rates=ramp_rates(inputs.meter, start, settled_end, inputs.ramp),
         unresolved_watts=event.unresolved_watts,
         paid_band=programme.paid_band,
@@ -211,8 +176,20 @@ def settle_event(
         pauses=inputs.pauses,
         energy=energy,
         evidence=_evidence(inputs, reference, start, end, energy),
-        warnings=_warnings(event, reference, after_watts, scored, intervals, energy),
+        curve=power_curve(inputs.meter, limits, start - _lead(start, settled_end), settled_end),
+        warnings=_warnings(event, reference, after_watts, delivered, energy),
     )
+
+
+def _watts_after(event: GridEvent, meter: StepSeries, reference: Reference) -> float | None:
+    if event.restored_at is None:
+        return None
+    return meter_after_watts(meter, event.restored_at.timestamp(), reference.window_seconds)
+
+
+def _lead(start: float, end: float) -> float:
+    """Seconds before the event that its figure shows: a fifth of the rest, 15 s to 15 min."""
+    return min(max((end - start) / 5, 15.0), 900.0)
 
 
 def _window(event: GridEvent, inputs: EventInputs) -> tuple[float, float, float]:
@@ -232,27 +209,6 @@ def _window(event: GridEvent, inputs: EventInputs) -> tuple[float, float, float]
     if not end > start:
         raise InvalidInput("window-empty", f"event {event.event_id} has no readings to settle")
     return start, end, last
-
-
-def _seconds_above(meter: StepSeries, limits: StepSeries, start: float, end: float) -> float:
-    edges = [start, *(t for t in limits.times if start < t < end), end]
-    parts = []
-    for a, b in pairwise(edges):
-        limit = limits.value_at(a)
-        if limit is not None:
-            parts.append(meter.seconds_above(limit, a, b))
-    return fsum(parts)
-
-
-def _rebound(meter: StepSeries, reference: float, release: float, last: float) -> float | None:
-    means = []
-    at = release
-    while at + REBOUND_MEAN_SECONDS <= last:
-        mean = meter.mean_watts(at, at + REBOUND_MEAN_SECONDS)
-        if mean is not None:
-            means.append(mean)
-        at += REBOUND_MEAN_SECONDS / 2
-    return max(max(means) - reference, 0.0) if means else None
 
 
 def _evidence(
@@ -299,14 +255,13 @@ def _warnings(
     event: GridEvent,
     reference: Reference,
     after_watts: float | None,
-    scored: Sequence[Interval],
-    intervals: Sequence[Interval],
+    delivered: Delivery,
     energy: EnergyReport,
 ) -> tuple[str, ...]:
     found = []
-    if not scored:
+    if not any(row.scored for row in delivered.intervals):
         found.append("window-shorter-than-deadline")
-    if any(i.coverage < COMPLETE for i in intervals):
+    if any(row.coverage < COMPLETE for row in delivered.intervals):
         found.append("meter-incomplete")
     if reference.quality != "measured":
         found.append("reference-not-measured")

@@ -1,4 +1,4 @@
-"""How fast and how far the site responded: latencies, settlement intervals, ramp rates."""
+"""How fast the site responded: latencies, ramp rates, and the curve that shows it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from gridaware.domain.target import Ramp
 
 __all__ = [
     "RAMP_WINDOW_SECONDS",
-    "Interval",
     "Latencies",
     "NodeClock",
     "NodeLatency",
+    "PowerCurve",
     "Rates",
     "latencies",
     "node_latencies",
+    "power_curve",
     "ramp_rates",
-    "settlement_intervals",
 ]
 
 RAMP_WINDOW_SECONDS = 10.0
@@ -57,26 +57,6 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """One settlement interval. Intervals before the deadline are shown and not scored."""
-
-    start: datetime
-    end: datetime
-    scored: bool
-    limit_watts: float
-    mean_watts: float | None
-    """Measured; None without a reading."""
-    owed_watts: float
-    """The reduction owed: reference less limit."""
-    delivered_watts: float
-    shortfall_watts: float
-    over_watts: float
-    owed_joules: float
-    delivered_joules: float
-    coverage: float
-
-
-@dataclass(frozen=True, slots=True)
 class Rates:
     """Steepest change between the means of neighbouring 10 s windows, watts a minute."""
 
@@ -86,6 +66,20 @@ class Rates:
     up_limit_watts_per_minute: float | None
     down_kept: bool
     up_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCurve:
+    """Power at the meter and what was owed, as drawn. Gaps are None."""
+
+    start: datetime
+    step_seconds: float
+    """0 where the points are the readings themselves, else each is a mean over so long."""
+    offsets_seconds: tuple[float, ...]
+    watts: tuple[float | None, ...]
+    limit_offsets_seconds: tuple[float, ...]
+    """Corners of the stepped limit."""
+    limit_watts: tuple[float, ...]
 
 
 def latencies(clocks: Clocks) -> Latencies:
@@ -118,50 +112,33 @@ def node_latencies(clocks: Clocks, rows: Iterable[NodeClock]) -> tuple[NodeLaten
     return tuple(result)
 
 
-def settlement_intervals(
-    meter: StepSeries,
-    limits: StepSeries,
-    reference_watts: float,
-    *,
-    start: float,
-    ready: float,
-    end: float,
-    step: float,
-) -> tuple[Interval, ...]:
-    """The window in intervals: one up to the deadline, then one every ``step`` seconds.
-
-    The last one is as long as what is left. An interval without a reading delivered nothing that
-    could be proven: its delivered energy is 0 and its coverage says why. Where coverage is partial
-    the mean of the covered part stands for the whole.
-    """
-    edges = [start]
-    if ready > start:
-        edges.append(ready)
-    while edges[-1] < end:
-        edges.append(min(edges[-1] + step, end))
-    rows = []
-    for stretch in meter.resample(edges):
-        limit = limits.mean_watts(stretch.start_seconds, stretch.end_seconds) or 0.0
-        mean = stretch.mean_watts
-        owed = max(reference_watts - limit, 0.0)
-        delivered = 0.0 if mean is None else reference_watts - mean
-        rows.append(
-            Interval(
-                start=datetime.fromtimestamp(stretch.start_seconds, UTC),
-                end=datetime.fromtimestamp(stretch.end_seconds, UTC),
-                scored=stretch.start_seconds >= ready,
-                limit_watts=limit,
-                mean_watts=mean,
-                owed_watts=owed,
-                delivered_watts=delivered,
-                shortfall_watts=max(owed - delivered, 0.0),
-                over_watts=max(delivered - owed, 0.0),
-                owed_joules=owed * stretch.seconds,
-                delivered_joules=delivered * stretch.seconds,
-                coverage=stretch.coverage,
-            )
-        )
-    return tuple(rows)
+def power_curve(
+    meter: StepSeries, limits: StepSeries, start: float, end: float, points: int = 1200
+) -> PowerCurve:
+    """What a figure needs: the readings where they are few enough, else means of equal windows."""
+    inside = [(t, w) for t, w in zip(meter.times, meter.watts, strict=True) if start <= t <= end]
+    step = 0.0
+    rows: list[tuple[float, float | None]] = []
+    if len(inside) <= points:
+        for t, watts in inside:
+            if rows and not meter.integral(rows[-1][0] + start, t).covered_seconds:
+                rows.append((rows[-1][0], None))
+            rows.append((t - start, watts))
+    else:
+        step = (end - start) / points
+        edges = [start + i * step for i in range(points + 1)]
+        rows = [
+            ((s.start_seconds + s.end_seconds) / 2 - start, s.mean_watts)
+            for s in meter.resample(edges)
+        ]
+    return PowerCurve(
+        start=datetime.fromtimestamp(start, UTC),
+        step_seconds=step,
+        offsets_seconds=tuple(at for at, _ in rows),
+        watts=tuple(watts for _, watts in rows),
+        limit_offsets_seconds=tuple(t - start for t in limits.times),
+        limit_watts=limits.watts,
+    )
 
 
 def ramp_rates(meter: StepSeries, start: float, end: float, ramp: Ramp) -> Rates:

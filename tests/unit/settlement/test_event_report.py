@@ -65,7 +65,7 @@ def meter(held_watts=58_000.0, back_watts=100_000.0, fall=30, rise=60):
 
 @pytest.fixture
 def snapshots(site, make_job):
-    """Job *fast* loses a quarter of its pace; job *slow* is paused at step 140 and resumes there."""
+    """Job *fast* loses a quarter of its pace; job *slow* is paused all along."""
     book = EnergyBook(Overhead(500.0, 1.0, "measured"))
     watts = {"a": 400.0, "b": 300.0}
     owners = {"a": "fast", "b": "slow"}
@@ -96,19 +96,21 @@ def settle(snapshots, an_event=None, series=None, programme=PROGRAMME, **extra):
 def test_delivery_against_what_was_owed(snapshots):
     report = settle(snapshots)
     # nine scored minutes: owed 40 kW, delivered 42 kW
-    assert report.owed_kwh == pytest.approx(40 * 9 / 60)
-    assert report.delivered_kwh == pytest.approx(42 * 9 / 60)
-    assert report.performance_ratio == pytest.approx(1.05)
+    assert report.delivery.owed_kwh == pytest.approx(40 * 9 / 60)
+    assert report.delivery.delivered_kwh == pytest.approx(42 * 9 / 60)
+    assert report.delivery.performance_ratio == pytest.approx(1.05)
     # the first minute: 30 s of a ramp (mean 21 kW below) and 30 s at 42 kW
-    assert report.delivered_in_ramp_kwh == pytest.approx((21 * 30 + 42 * 30) / 3600, rel=1e-3)
-    assert len(report.intervals) == 10
-    assert [i.scored for i in report.intervals] == [False] + [True] * 9
-    assert report.intervals[3].over_watts == pytest.approx(2000.0)
-    assert report.intervals[3].shortfall_watts == 0.0
-    assert report.mean_watts == pytest.approx(58_000.0)
-    assert report.seconds_above_limit == 0.0
-    assert report.intervals_missed == 0
-    assert report.rebound_watts == pytest.approx(0.0, abs=1e-6)
+    assert report.delivery.delivered_in_ramp_kwh == pytest.approx(
+        (21 * 30 + 42 * 30) / 3600, rel=1e-3
+    )
+    assert len(report.delivery.intervals) == 10
+    assert [i.scored for i in report.delivery.intervals] == [False] + [True] * 9
+    assert report.delivery.intervals[3].over_watts == pytest.approx(2000.0)
+    assert report.delivery.intervals[3].shortfall_watts == 0.0
+    assert report.delivery.mean_watts == pytest.approx(58_000.0)
+    assert report.delivery.seconds_above_limit == 0.0
+    assert report.delivery.intervals_missed == 0
+    assert report.delivery.rebound_watts == pytest.approx(0.0, abs=1e-6)
     assert report.reference_after_watts == pytest.approx(100_000.0)
     assert report.warnings == ()
 
@@ -130,10 +132,10 @@ def test_the_four_clocks_become_milliseconds(snapshots):
 
 def test_a_shortfall_is_counted_by_interval_and_by_second(snapshots):
     report = settle(snapshots, series=meter(held_watts=61_000.0))
-    assert report.performance_ratio == pytest.approx(39 / 40)
-    assert report.intervals_missed == 9
-    assert report.seconds_above_limit == pytest.approx(540.0)
-    assert report.intervals[5].shortfall_watts == pytest.approx(1000.0)
+    assert report.delivery.performance_ratio == pytest.approx(39 / 40)
+    assert report.delivery.intervals_missed == 9
+    assert report.delivery.seconds_above_limit == pytest.approx(540.0)
+    assert report.delivery.intervals[5].shortfall_watts == pytest.approx(1000.0)
 
 
 def test_ramps_are_measured_against_their_limits(snapshots):
@@ -148,7 +150,7 @@ def test_ramps_are_measured_against_their_limits(snapshots):
 
 def test_rebound_and_a_drifted_reference_are_shown(snapshots):
     report = settle(snapshots, series=meter(back_watts=115_000.0))
-    assert report.rebound_watts == pytest.approx(15_000.0)
+    assert report.delivery.rebound_watts == pytest.approx(15_000.0)
     assert report.reference_after_watts == pytest.approx(115_000.0)
     assert "reference-drifted" in report.warnings
 
@@ -189,23 +191,23 @@ def test_a_cancelled_or_open_event_is_owed_until_its_release(snapshots):
     released = START + timedelta(seconds=300)
     report = settle(snapshots, event(request=request, released_at=released))
     assert report.window_end == released
-    assert len(report.intervals) == 5
+    assert len(report.delivery.intervals) == 5
 
 
 def test_a_window_shorter_than_the_deadline_is_not_scored(snapshots):
     report = settle(snapshots, programme=replace(PROGRAMME, deadline_seconds=900))
-    assert report.performance_ratio is None
+    assert report.delivery.performance_ratio is None
     assert report.warnings == ("window-shorter-than-deadline",)
-    assert report.delivered_in_ramp_kwh > 6
+    assert report.delivery.delivered_in_ramp_kwh > 6
 
 
 def test_revised_limits_are_owed_as_they_stood(snapshots):
     at = START.timestamp()
     limits = StepSeries.held([(at, 60_000.0), (at + 300, 70_000.0)], at + 600)
     report = settle(snapshots, limit=limits)
-    assert report.owed_kwh == pytest.approx((40 * 4 + 30 * 5) / 60)
+    assert report.delivery.owed_kwh == pytest.approx((40 * 4 + 30 * 5) / 60)
     tight = StepSeries.held([(at, 60_000.0), (at + 300, 50_000.0)], at + 600)
-    assert settle(snapshots, limit=tight).seconds_above_limit == pytest.approx(300.0)
+    assert settle(snapshots, limit=tight).delivery.seconds_above_limit == pytest.approx(300.0)
 
 
 def test_missing_meter_readings_deliver_nothing_and_are_said(snapshots):
@@ -215,10 +217,10 @@ def test_missing_meter_readings_deliver_nothing_and_are_said(snapshots):
         (t, w) for t, w in zip(whole.times, whole.watts, strict=True) if not at + 120 < t < at + 240
     ]
     report = settle(snapshots, series=StepSeries.sampled(kept, 5.0))
-    assert report.intervals[2].coverage == 0.0
-    assert report.intervals[2].mean_watts is None
-    assert report.intervals[2].delivered_watts == 0.0
-    assert report.intervals[2].shortfall_watts == pytest.approx(40_000.0)
+    assert report.delivery.intervals[2].coverage == 0.0
+    assert report.delivery.intervals[2].mean_watts is None
+    assert report.delivery.intervals[2].delivered_watts == 0.0
+    assert report.delivery.intervals[2].shortfall_watts == pytest.approx(40_000.0)
     assert "meter-incomplete" in report.warnings
     window = next(e for e in report.evidence if e.series == "meter, event window")
     assert window.readings == 600 - 119
