@@ -329,7 +329,7 @@ class Client:
     ) -> list[PowerPoint]:
         """Power over time, in watts.
 
-        ``series`` are ``meter``, ``target``, ``gpu_total``, ``baseline``, ``job:ID`` or ``node:ID``.
+        ``series``: ``meter``, ``target``, ``gpu_total``, ``baseline``, ``job:ID``, ``node:ID``.
         """
         points = self._api.pages(
             "/power", series=list(series), start=_time_text(start), end=_time_text(end)
@@ -339,14 +339,11 @@ class Client:
     def energy_report(
         self,
         *,
-        by: Literal["gpu", "job", "team", "node"] = "job",
         start: datetime | str | None = None,
         end: datetime | str | None = None,
     ) -> EnergyReport:
         """Energy in joules, each line with its method, coverage and error band."""
-        report = self._api.get(
-            "/reports/energy", by=by, start=_time_text(start), end=_time_text(end)
-        )
+        report = self._api.get("/reports/energy", start=_time_text(start), end=_time_text(end))
         return cast("EnergyReport", report)
 
     def ledger(self, *, event_id: str | None = None) -> Iterator[Json]:

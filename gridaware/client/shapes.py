@@ -25,9 +25,9 @@ class FeedInfo(TypedDict, total=False):
     kind: str
     programme_id: str
     authority: dict[str, float]
+    """The most it may ask for."""
     settings: Json
-    last_signal_at: str | None
-    error: str | None
+    updated_at: str
 
 
 class EventInfo(TypedDict, total=False):
@@ -36,38 +36,63 @@ class EventInfo(TypedDict, total=False):
     event_id: str
     feed_id: str
     programme_id: str
+    source_id: str
     revision: int
-    kind: str
+    request: Json
+    """``start``, ``end``, ``target`` (``quantity`` and ``value``), ``kind``, ``priority``."""
     state: str
     reason: str
-    message: str
-    start: str
-    end: str | None
-    target: dict[str, float]
+    why: str
+    """The sentence of ``reason``."""
+    received_at: str
+    state_since: str
     limit_watts: float | None
-    reference_watts: float | None
+    """What it asks for at the meter, after its feed's authority."""
+    clamped_from_watts: float | None
+    reference: Json | None
+    """``watts``, ``method``, ``frozen_at``, ``window_seconds``, ``quality``."""
+    latency_seconds: dict[str, float | None]
+    """From its arrival to ``decided``, ``accepted`` and ``confirmed``."""
     unresolved_watts: float
+    power_watts: float
 
 
 class JobInfo(TypedDict, total=False):
     """A job as the controller knows it."""
 
     job_id: str
-    state: str
-    reason: str
-    message: str
+    entrypoint: str
+    gpus: int
     tier: str
     team: str
     priority: int
-    gpus: int
+    placement: str
+    state: str
+    reason: str
+    why: str
+    """The sentence of ``reason``."""
+    plan_reason: str | None
+    plan_why: str | None
+    """What the latest plan says about it."""
+    submission_id: str | None
+    """Ray's name for the present attempt."""
     attempt: int
     step: int
     saved_step: int | None
+    checkpoint_path: str | None
     cap_watts: float | None
+    """Of each of its GPUs; None at the found limits."""
+    draw_watts: float
+    """All its GPUs together, now."""
+    lost_seconds: float
+    """Full-throughput seconds lost to the grid in its tier's window."""
+    loss_budget_seconds: float
     submitted_at: str
     started_at: str | None
     ended_at: str | None
+    state_since: str
     exit_code: int | None
+    message: str
 
 
 class GpuInfo(TypedDict, total=False):
@@ -77,20 +102,30 @@ class GpuInfo(TypedDict, total=False):
     node_id: str
     index: int
     model: str
-    power_watts: float
-    enforced_limit_watts: float
+    power_watts: float | None
+    asked_limit_watts: float | None
+    enforced_limit_watts: float | None
     found_limit_watts: float
+    """The limit before gridaware changed anything."""
+    least_limit_watts: float
+    greatest_limit_watts: float
+    can_set: bool
     job_id: str | None
-    quality: str
+    unmanaged: bool
+    error: str | None
 
 
 class NodeInfo(TypedDict, total=False):
     """A node and the agent on it."""
 
     node_id: str
+    state: str
+    """``ready``, ``cordoned`` or ``lost``."""
+    cluster_id: str
     connected: bool
     cordoned: bool
-    age_seconds: float
+    acknowledged: bool
+    """Whether the agent has confirmed all that was asked of it."""
     power_watts: float
     gpus: list[GpuInfo]
 
@@ -101,6 +136,7 @@ class PolicyInfo(TypedDict, total=False):
     name: str
     strategy: str
     params: dict[str, float]
+    unmanaged_tier: str | None
     active: bool
 
 
@@ -114,11 +150,17 @@ class PowerPoint(TypedDict, total=False):
 
 
 class EnergyReport(TypedDict, total=False):
-    """Energy in joules by GPU, job or team, each line with method, coverage and error band."""
+    """Where a period's energy went; each figure with method, coverage and error band."""
 
     start: str
     end: str
+    meter: Json
     lines: list[Json]
+    """Jobs, held idle, unallocated, unmanaged, overhead, unexplained: they sum to the meter."""
+    jobs: list[Json]
+    teams: list[Json]
+    gpus: list[Json]
+    warnings: list[str]
 
 
 class Status(TypedDict, total=False):
@@ -126,7 +168,17 @@ class Status(TypedDict, total=False):
 
     site: str
     act: bool
-    meter_watts: float
+    policy: str
+    power_watts: float
+    gpu_power_watts: float
     target_watts: float | None
     unresolved_watts: float
-    age_seconds: float
+    firm_floor_broken: bool
+    acting_events: list[str]
+    open_events: list[str]
+    jobs: dict[str, int]
+    """How many are in each state."""
+    nodes: dict[str, int]
+    gpus: Json
+    alarms: list[str]
+    updated_at: str

@@ -6,7 +6,7 @@ as a dash, never as zero.
 
 import math
 
-__all__ = ["show", "show_joules", "show_seconds", "show_share", "show_watts"]
+__all__ = ["show", "show_joules", "show_kwh", "show_seconds", "show_share", "show_watts"]
 
 DASH = "\N{EN DASH}"
 
@@ -70,22 +70,34 @@ def show_share(share: float | None) -> str:
     return f"{percent:.1f} %" if abs(percent) < 9.95 and percent % 1 else f"{percent:.0f} %"
 
 
-_BY_SUFFIX = {
-    "_watts": show_watts,
-    "_joules": show_joules,
-    "_seconds": show_seconds,
-    "_share": show_share,
-    "_fraction": show_share,
-    "_throughput": show_share,
-    "_loss": show_share,
+def show_kwh(kwh: float | None) -> str:
+    """Energy that is already in kWh: ``0.420 kWh``, ``3.20 kWh``, ``1.25 MWh``."""
+    if kwh is None or not math.isfinite(kwh):
+        return DASH
+    if abs(kwh) < 1:
+        return f"{kwh:.3f} kWh"
+    return f"{kwh:.2f} kWh" if abs(kwh) < 1000 else f"{kwh / 1e3:.2f} MWh"
+
+
+_BY_LAST_WORD = {
+    "watts": show_watts,
+    "joules": show_joules,
+    "kwh": show_kwh,
+    "seconds": show_seconds,
+    "share": show_share,
+    "fraction": show_share,
+    "throughput": show_share,
+    "loss": show_share,
+    "depth": show_share,
+    "coverage": show_share,
 }
 
 
 def show(name: str, value: float | None) -> str:
-    """``value`` in the unit that the end of ``name`` declares, or bare where it declares none."""
-    for suffix, render in _BY_SUFFIX.items():
-        if name.endswith(suffix):
-            return render(value)
+    """``value`` in the unit that the last word of ``name`` declares, or bare if none does."""
+    render = _BY_LAST_WORD.get(name.rpartition("_")[2])
+    if render is not None:
+        return render(value)
     if value is None:
         return DASH
-    return f"{value:g}"
+    return f"{value:.15g}"

@@ -22,6 +22,7 @@ from pydantic_settings import (
 from gridaware.control.site import Policy, Site
 from gridaware.domain.errors import ConfigError
 from gridaware.domain.programme import FeedSpec
+from gridaware.feeds.secrets import read_secret
 from gridaware.wiring.sections import (
     AgentsSection,
     ControlSection,
@@ -32,12 +33,16 @@ from gridaware.wiring.sections import (
     StoreSection,
     WebSection,
 )
-from gridaware.wiring.settings_errors import Complaint, complaints_of, unknown_key
+from gridaware.wiring.settings_errors import (
+    ENVIRONMENT_PREFIX,
+    Complaint,
+    complaints_of,
+    refusal,
+    unknown_key,
+)
 from gridaware.wiring.settings_file import SettingsFile, read_settings_file
 
-__all__ = ["ENVIRONMENT_PREFIX", "Settings", "load_settings", "read_secret"]
-
-ENVIRONMENT_PREFIX = "GRIDAWARE__"
+__all__ = ["Settings", "load_settings"]
 
 
 class Settings(BaseSettings):
@@ -121,7 +126,7 @@ class Settings(BaseSettings):
         Raises:
             ConfigError: the setting names a variable or file that is not there.
         """
-        return None if self.ray.token is None else read_secret(self.ray.token, self._folder)
+        return None if self.ray.token is None else read_secret(self.ray.token).decode()
 
     def feed_specs(self) -> tuple[FeedSpec, ...]:
         """The feeds of the file, as control knows them."""
@@ -160,10 +165,7 @@ def load_settings(path: Path | None, flags: Mapping[str, Any] | None = None) -> 
             read.
     """
     file = SettingsFile(Path(), {}) if path is None else read_settings_file(path)
-    complaints = [
-        Complaint(where, f"is given twice, again on line {line}") for where, line in file.duplicates
-    ]
-    complaints += _unknown_variables()
+    complaints = _unknown_variables()
     settings: Settings | None = None
     try:
         settings = Settings(flags=dict(flags or {}), file=dict(file.values))  # type: ignore[call-arg]
@@ -173,31 +175,10 @@ def load_settings(path: Path | None, flags: Mapping[str, Any] | None = None) -> 
         raise ConfigError(
             "config-invalid", f"a {ENVIRONMENT_PREFIX} variable is not what its key takes: {error}"
         ) from error
-    if complaints or settings is None:
-        raise _refusal(file, complaints)
+    if complaints or file.duplicates or settings is None:
+        raise refusal(file, complaints)
     settings._folder = Path() if path is None else path.parent.absolute()
     return settings
-
-
-def read_secret(reference: str, folder: Path = Path()) -> str:
-    """The secret that ``env:NAME`` or ``file:PATH`` names, without surrounding white space.
-
-    Raises:
-        ConfigError: it is not there (``secret-missing``); the message never contains a secret.
-    """
-    kind, _, name = reference.partition(":")
-    if kind == "env":
-        secret = os.environ.get(name, "")
-    elif kind == "file":
-        try:
-            secret = (folder / Path(name).expanduser()).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError("secret-missing", f"the secret {reference} cannot be read") from error
-    else:
-        raise ConfigError("secret-missing", "a secret is named by env:NAME or file:PATH")
-    if not secret.strip():
-        raise ConfigError("secret-missing", f"the secret {reference} is not set")
-    return secret.strip()
 
 
 def _unknown_variables() -> list[Complaint]:
@@ -210,27 +191,3 @@ def _unknown_variables() -> list[Complaint]:
                 hint = unknown_key(section, Settings.model_fields)
                 complaints.append(Complaint((section,), hint, variable=name))
     return complaints
-
-
-def _refusal(file: SettingsFile, complaints: list[Complaint]) -> ConfigError:
-    lines = []
-    for complaint in complaints:
-        line = file.line_of(complaint.where)
-        variable = complaint.variable or _variable_of(complaint.where)
-        place = variable or (f"line {line}" if line is not None else "flag or default")
-        lines.append((line or 0, f"{place}: {complaint}"))
-    what = "1 setting is" if len(lines) == 1 else f"{len(lines)} settings are"
-    source = f" in {file.path}" if file.path != Path() else ""
-    body = "\n".join(text for _, text in sorted(lines))
-    return ConfigError(
-        "config-invalid", f"{what} wrong{source}\n{body}", file=str(file.path), count=len(lines)
-    )
-
-
-def _variable_of(where: tuple[str | int, ...]) -> str | None:
-    """The environment variable that set a key, if one did."""
-    for length in range(len(where), 0, -1):
-        name = ENVIRONMENT_PREFIX + "__".join(str(part) for part in where[:length]).upper()
-        if name in os.environ:
-            return name
-    return None

@@ -15,6 +15,7 @@ from gridaware.domain.errors import GridawareError
 from gridaware.domain.programme import Authority, FeedSpec, Programme, SignalLoss
 from gridaware.domain.signal import WATTS_ABSURD, check_id
 from gridaware.domain.target import HardLimit, Overhead, Ramp
+from gridaware.feeds.secrets import REFERENCE_PATTERN
 
 __all__ = [
     "AgentsSection",
@@ -177,13 +178,13 @@ class RaySection(_Section):
     address: str = Field(default="http://127.0.0.1:8265", pattern=r"^https?://[^\s]+$")
     """Ray's dashboard, which serves the Jobs REST API."""
     token: str | None = None
-    """Ray's token by reference, `env:NAME` or `file:PATH`; never the token itself."""
+    """Ray's token by reference, `env:NAME` or `file:/path`; never the token itself."""
 
     @field_validator("token")
     @classmethod
     def _by_reference(cls, token: str | None) -> str | None:
-        if token is not None and not re.fullmatch(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)", token):
-            raise ValueError("must name the token as env:NAME or file:PATH, not hold it")
+        if token is not None and not re.fullmatch(REFERENCE_PATTERN, token):
+            raise ValueError("must name the token as env:NAME or file:/path, not hold it")
         return token
 
 
@@ -273,7 +274,7 @@ class FeedSection(_Section):
     """The id of the programme it speaks for."""
     authority: AuthoritySection = AuthoritySection()
     settings: dict[str, Any] = {}
-    """The kind's own settings; secrets by reference (`env:NAME` or `file:PATH`)."""
+    """The kind's own settings; secrets by reference (`env:NAME` or `file:/path`)."""
 
     @model_validator(mode="after")
     def _holds(self) -> "FeedSection":

@@ -1,16 +1,22 @@
 """What is wrong with a setting, in words: the nearest known key, the unit that was meant."""
 
+import os
 import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-__all__ = ["Complaint", "complaints_of", "unknown_key"]
+from gridaware.domain.errors import ConfigError
+from gridaware.wiring.settings_file import KeyPath, SettingsFile
 
+__all__ = ["ENVIRONMENT_PREFIX", "Complaint", "complaints_of", "refusal", "unknown_key"]
+
+ENVIRONMENT_PREFIX = "GRIDAWARE__"
 _UNITS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("kw", "kilowatt", "kilowatts"), ("watts", "1 kW = 1000 W")),
     **dict.fromkeys(("mw", "megawatt", "megawatts"), ("watts", "1 MW = 1000000 W")),
@@ -28,7 +34,7 @@ _WITH_UNIT = re.compile(r"\s*[-+]?[\d.,_]+\s*[A-Za-z%µ]+\s*")
 class Complaint:
     """One thing that is wrong with one setting."""
 
-    where: tuple[str | int, ...]
+    where: KeyPath
     what: str
     variable: str | None = None
     """The environment variable it came from, where that is known."""
@@ -66,6 +72,34 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     return f"is unknown; known here: {', '.join(names)}" if names else "is unknown"
 
 
+def refusal(file: SettingsFile, complaints: Iterable[Complaint]) -> ConfigError:
+    """All complaints about a file as one error, each with its line or its variable."""
+    lines = []
+    twice = [
+        Complaint(where, f"is given twice, again on line {line}") for where, line in file.duplicates
+    ]
+    for complaint in (*twice, *complaints):
+        line = file.line_of(complaint.where)
+        variable = complaint.variable or _variable_of(complaint.where)
+        place = variable or (f"line {line}" if line is not None else "flag or default")
+        lines.append((line or 0, f"{place}: {complaint}"))
+    what = "1 setting is" if len(lines) == 1 else f"{len(lines)} settings are"
+    source = f" in {file.path}" if file.path != Path() else ""
+    body = "\n".join(text for _, text in sorted(lines))
+    return ConfigError(
+        "config-invalid", f"{what} wrong{source}\n{body}", file=str(file.path), count=len(lines)
+    )
+
+
+def _variable_of(where: KeyPath) -> str | None:
+    """The environment variable that set a key, if one did."""
+    for length in range(len(where), 0, -1):
+        name = ENVIRONMENT_PREFIX + "__".join(str(part) for part in where[:length]).upper()
+        if name in os.environ:
+            return name
+    return None
+
+
 def _split_unit(key: str) -> tuple[str, str | None]:
     """``down_kw_per_minute`` is (``down_per_minute``, ``kw``)."""
     parts = key.lower().split("_")
@@ -98,7 +132,7 @@ def _in_words(detail: Mapping[str, Any]) -> str:
     return f"{shown}: {message}" if shown else message
 
 
-def _fields_at(model: type[BaseModel], where: tuple[str | int, ...]) -> list[str]:
+def _fields_at(model: type[BaseModel], where: KeyPath) -> list[str]:
     """The keys that are known in the section at ``where``."""
     current: Any = model
     for part in where:

@@ -1,0 +1,1 @@
+"""The command line. Payload goes to stdout, everything else to stderr."""

@@ -1,0 +1,91 @@
+"""`gridaware demo|init|serve|agent`: the commands that start or prepare something."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gridaware.cli.output import tell, write
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this file to the root."""
+    app.command()(demo)
+    app.command()(init)
+    app.command()(serve)
+    app.command(
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(agent)
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where the event's report is written.")
+    ] = Path("gridaware-demo"),
+) -> None:
+    """See it all at work, on a simulated cluster with real Ray.
+
+    16 simulated GPUs, three training jobs, one signed signal; two minutes.
+
+    Needs no GPU. Exit status 5 if the target was missed.
+    """
+    from gridaware.sim.demo import run
+
+    raise typer.Exit(run(folder))
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    node: Annotated[
+        list[str] | None, typer.Option(help="Also make an identity for this node; repeatable.")
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address that agents dial the controller by; repeatable."),
+    ] = None,
+) -> None:
+    """Prepare a site in a new folder.
+
+    Commented settings, the CA, certificates, and an API key that is shown once.
+    Never overwrites anything.
+    """
+    from gridaware.wiring.initialise import initialise
+
+    made = initialise(folder, nodes=tuple(node or ()), hosts=tuple(host or ()))
+    for path in made.files:
+        tell(f"wrote {path}")
+    tell("The API key, shown this once (only its hash is kept):")
+    write(f"{made.api_key}\n")
+    tell("")
+    tell("Next:")
+    tell("  export GRIDAWARE_API_KEY=<the key above>")
+    tell(f"  gridaware doctor --config {made.settings}")
+    tell(f"  gridaware serve --config {made.settings}")
+
+
+def serve(
+    config: Annotated[Path, typer.Option("--config", help="The site's settings.")],
+    act: Annotated[
+        bool | None, typer.Option("--act/--no-act", help="Whether anything may be touched.")
+    ] = None,
+) -> None:
+    """Run the controller and the web process until stopped."""
+    from gridaware.wiring.serve import run
+
+    flags = {} if act is None else {"control": {"act": act}}
+    raise typer.Exit(run(config, flags))
+
+
+def agent(context: typer.Context) -> None:
+    """Run the agent of this node, as root.
+
+    `gridaware agent --config FILE` is the same as `python -m gridaware.wiring.agent`, which needs nothing of this command line.
+    """
+    import os
+    import sys
+
+    # In the place of this process, so that the privileged one carries no library of ours too many.
+    command = [sys.executable, "-m", "gridaware.wiring.agent", *context.args]
+    os.execv(command[0], command)  # noqa: S606 - no shell is wanted

@@ -1,0 +1,84 @@
+"""`gridaware report`: where the energy went."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from gridaware.cli.connection import connect
+from gridaware.cli.output import (
+    Column,
+    Form,
+    JsonOption,
+    OutputOption,
+    form_of,
+    show_record,
+    show_rows,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Where the energy went.", no_args_is_help=True, rich_markup_mode=None)
+_FIGURE = (
+    Column("ENERGY", "joules"),
+    Column("±", "band_joules"),
+    Column("METHOD", "method"),
+    Column("COVERAGE", "coverage"),
+)
+
+
+class By(StrEnum):
+    """What a line of the report is."""
+
+    LINE = "line"
+    JOB = "job"
+    TEAM = "team"
+    GPU = "gpu"
+
+
+COLUMNS: dict[By, tuple[Column, ...]] = {
+    By.LINE: (Column("WHAT", "name"), *_FIGURE),
+    By.JOB: (
+        Column("JOB", "job_id"),
+        Column("TEAM", "team"),
+        Column("TIER", "tier"),
+        Column("GPUS", "gpus"),
+        Column("RUNNING", "running.joules"),
+        Column("±", "running.band_joules"),
+        Column("HELD IDLE", "held_idle.joules"),
+        Column("METHOD", "running.method"),
+        Column("COVERAGE", "running.coverage"),
+    ),
+    By.TEAM: (
+        Column("TEAM", "team"),
+        Column("JOBS", "jobs"),
+        Column("RUNNING", "running_joules"),
+        Column("HELD IDLE", "held_idle_joules"),
+        Column("±", "band_joules"),
+    ),
+    By.GPU: (Column("GPU", "name"), *_FIGURE),
+}
+
+
+@app.callback()
+def group() -> None:
+    """Where the energy went."""
+
+
+@app.command()
+def energy(
+    context: typer.Context,
+    by: Annotated[By, typer.Option(help="What a line of a table or of CSV is.")] = By.LINE,
+    start: Annotated[str | None, typer.Option("--from", help="RFC 3339 with a zone.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="RFC 3339 with a zone.")] = None,
+    output: OutputOption = Form.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where the energy went; the lines add up to the meter. JSON is the whole report."""
+    report = dict(connect(context).energy_report(start=start, end=end))
+    form = form_of(output, as_json)
+    if form is Form.JSON:
+        show_record(report, form)
+        return
+    part = report.get({By.LINE: "lines", By.JOB: "jobs", By.TEAM: "teams", By.GPU: "gpus"}[by])
+    show_rows(part if isinstance(part, list) else [], COLUMNS[by], form)

@@ -1,0 +1,289 @@
+"""What stands in the way: each part of an installation looked at, nothing changed.
+
+Every check answers ``ok``, ``warn`` or ``fail`` with a fact, and what to do where something is not
+well. Checks never write: no limit is set, no file is touched, no job is submitted.
+"""
+
+import ctypes
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+from gridaware.clock import Clock
+from gridaware.domain.errors import GridawareError
+from gridaware.domain.fixes import fix_for
+from gridaware.wiring.config import Settings
+
+__all__ = ["PARTS", "Check", "Verdict", "diagnose"]
+
+DRIVER_SECONDS = 20.0
+"""A driver that does not answer in this long hangs."""
+LEAST_FREE_BYTES = 1 << 30
+CERTIFICATE_WARNING = timedelta(days=30)
+
+
+class Verdict(StrEnum):
+    """How a part is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One fact about one part."""
+
+    verdict: Verdict
+    name: str
+    """``part.detail``."""
+    fact: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the checks are asked about."""
+
+    settings: Settings
+    clock: Clock
+    driver: str = "gridaware.devices.nvml"
+    driver_options: Mapping[str, str] = MappingProxyType({})
+    agent_socket: Path = Path("/run/gridaware/agent.sock")
+
+
+def diagnose(question: Question, parts: tuple[str, ...] = ()) -> Iterator[Check]:
+    """Look at each part, or at those named; one that raises is a failed check, never an end."""
+    for name, look in PARTS.items():
+        if parts and name not in parts:
+            continue
+        try:
+            yield from look(question)
+        except GridawareError as error:
+            yield _failed(name, error)
+
+
+def _failed(name: str, error: GridawareError) -> Check:
+    fact = error.message.replace("\n", "; ")
+    return Check(Verdict.FAIL, f"{name}.{error.code}", fact, fix_for(error.code) or "")
+
+
+def _driver(question: Question) -> Iterator[Check]:
+    """Asks in a child: a driver may hang, or take the process that loaded it down."""
+    request = json.dumps([question.driver, dict(question.driver_options)])
+    command = [sys.executable, "-m", "gridaware.wiring.doctor_driver", request]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own module
+            command, capture_output=True, text=True, timeout=DRIVER_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        yield Check(
+            Verdict.FAIL,
+            "driver.hung",
+            f"{question.driver} did not answer in {DRIVER_SECONDS:.0f} s",
+            "Look for driver errors in the kernel's log (`dmesg`), and drain the node.",
+        )
+        return
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        yield Check(Verdict.FAIL, "driver.died", f"{question.driver}: {last[0]}")
+        return
+    for verdict, name, fact, fix in answer:
+        yield Check(Verdict(verdict), f"driver.{name}", fact, fix)
+
+
+def _agent(question: Question) -> Iterator[Check]:
+    path = question.agent_socket
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            yield Check(
+                Verdict.WARN,
+                "agent.socket",
+                f"no agent answers at {path}: {error.strerror or error}",
+                "Start it as root on each GPU node: `gridaware agent --config FILE`.",
+            )
+            return
+    yield Check(Verdict.OK, "agent.socket", f"an agent answers at {path}")
+
+
+def _ray(question: Question) -> Iterator[Check]:
+    import requests
+
+    address = question.settings.ray.address
+    token = question.settings.ray_token()
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        answer = requests.get(f"{address}/api/version", headers=headers, timeout=5)
+    except requests.RequestException as error:
+        yield Check(
+            Verdict.FAIL,
+            "ray.address",
+            f"{address} does not answer: {type(error).__name__}",
+            "Start it with `ray start --head`, or set ray.address to its dashboard.",
+        )
+        return
+    if answer.status_code in {401, 403}:
+        yield Check(
+            Verdict.FAIL,
+            "ray.token",
+            f"{address} refuses the token",
+            "Name Ray's token in ray.token, as env:NAME or file:/path.",
+        )
+        return
+    try:
+        version = str(answer.json()["ray_version"])
+    except (ValueError, KeyError, TypeError):
+        yield Check(Verdict.FAIL, "ray.address", f"{address} is not a Ray dashboard")
+        return
+    yield Check(Verdict.OK, "ray.address", f"Ray {version} answers at {address}")
+
+
+def _store(question: Question) -> Iterator[Check]:
+    settings = question.settings
+    folder = settings.state_dir
+    if not folder.is_dir():
+        yield Check(
+            Verdict.WARN, "store.folder", f"{folder} is not there yet; `gridaware serve` makes it"
+        )
+        return
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Check(
+            Verdict.FAIL,
+            "store.folder",
+            f"{folder} cannot be written",
+            "Give the folder to the user who runs `gridaware serve`.",
+        )
+        return
+    free = shutil.disk_usage(folder).free
+    space = f"{folder} has {free / 1e9:.1f} GB free"
+    if free < LEAST_FREE_BYTES:
+        yield Check(Verdict.WARN, "store.space", space, "Make room: the ledger only grows.")
+    else:
+        yield Check(Verdict.OK, "store.space", space)
+
+
+def _clock(question: Question) -> Iterator[Check]:
+    """Whether the kernel's clock is disciplined, as the kernel itself says (adjtimex)."""
+    del question
+    unsynchronised = 5  # TIME_ERROR
+    libc = ctypes.CDLL(None, use_errno=True)
+    state = libc.adjtimex(ctypes.create_string_buffer(512))
+    if state == unsynchronised:
+        yield Check(
+            Verdict.WARN,
+            "clock.synchronised",
+            "the kernel says that nothing disciplines the clock",
+            "Run chrony or systemd-timesyncd: events are wall time, and signatures expire.",
+        )
+    elif state < 0:
+        yield Check(Verdict.WARN, "clock.synchronised", "the kernel does not say")
+    else:
+        yield Check(Verdict.OK, "clock.synchronised", "the clock is disciplined")
+
+
+def _feeds(question: Question) -> Iterator[Check]:
+    from gridaware.feeds import FEED_KINDS
+
+    feeds = question.settings.feeds
+    if not feeds:
+        yield Check(Verdict.OK, "feeds.none", "the settings name no feed; none has to be tried")
+    for feed in feeds:
+        try:
+            kind = FEED_KINDS.get(feed.kind)
+            missing = list(_unreadable_secrets(feed.settings))
+        except GridawareError as error:
+            yield _failed(f"feeds.{feed.id}", error)
+            continue
+        for error in missing:
+            yield _failed(f"feeds.{feed.id}", error)
+        if not missing:
+            yield Check(
+                Verdict.OK, f"feeds.{feed.id}", f"{feed.kind} ({kind.__name__}); secrets are there"
+            )
+
+
+def _unreadable_secrets(value: object) -> Iterator[GridawareError]:
+    """Every reference to a secret that cannot be followed, anywhere in a feed's settings."""
+    from gridaware.feeds.secrets import read_secret
+
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _unreadable_secrets(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _unreadable_secrets(inner)
+    elif isinstance(value, str) and value.startswith(("env:", "file:")):
+        try:
+            read_secret(value)
+        except GridawareError as error:
+            yield error
+
+
+def _tls(question: Question) -> Iterator[Check]:
+    from cryptography import x509
+
+    folder = question.settings.tls_dir
+    certificates = sorted(folder.glob("*.crt")) + sorted(folder.glob("*.pem"))
+    if not certificates:
+        yield Check(
+            Verdict.FAIL,
+            "tls.files",
+            f"{folder} holds no certificate",
+            "Make the CA and the controller's certificate: `gridaware init DIR`.",
+        )
+        return
+    now = question.clock.wall()
+    for path in certificates:
+        raw = path.read_bytes()
+        if b"BEGIN CERTIFICATE" not in raw:
+            continue
+        end = x509.load_pem_x509_certificate(raw).not_valid_after_utc
+        fact = f"{path.name} is valid until {end:%Y-%m-%d}"
+        if end <= now:
+            yield Check(Verdict.FAIL, "tls.expired", fact, "Make a new one with `gridaware init`.")
+        elif end - now < CERTIFICATE_WARNING:
+            yield Check(Verdict.WARN, "tls.expires", fact, "Make a new one with `gridaware init`.")
+        else:
+            yield Check(Verdict.OK, f"tls.{path.stem}", fact)
+    for path in sorted(folder.glob("*.key")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            yield Check(Verdict.FAIL, "tls.key", f"{path} has mode {mode:04o}", f"chmod 600 {path}")
+
+
+def _keys(question: Question) -> Iterator[Check]:
+    from gridaware.service.keys import KeyRing
+
+    path = question.settings.api_key_file
+    KeyRing.from_file(path)
+    yield Check(Verdict.OK, "keys.file", f"{path} holds the hashes of API keys")
+
+
+PARTS: Mapping[str, Callable[[Question], Iterator[Check]]] = MappingProxyType(
+    {
+        "driver": _driver,
+        "agent": _agent,
+        "ray": _ray,
+        "store": _store,
+        "clock": _clock,
+        "feeds": _feeds,
+        "tls": _tls,
+        "keys": _keys,
+    }
+)
+"""Every part, in the order in which it is looked at."""

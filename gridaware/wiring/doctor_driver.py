@@ -1,0 +1,76 @@
+"""Asks a GPU driver how it is, in a process of its own, and prints the answer as one JSON list.
+
+Reads only. Run by :mod:`gridaware.wiring.doctor`: ``python -m gridaware.wiring.doctor_driver
+'["gridaware.devices.nvml", {}]'`` prints ``[[verdict, name, fact, fix], …]``.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from gridaware.control.ports import Driver
+from gridaware.domain.errors import DeviceError, GridawareError
+from gridaware.domain.fixes import fix_for
+from gridaware.domain.units import show_watts
+
+__all__ = ["examine", "main"]
+
+Line = tuple[str, str, str, str]
+PERMISSION_FIX = "Run the agent as root; reading needs no privilege, setting a limit does."
+
+
+def examine(driver: Driver) -> Iterator[Line]:
+    """What an opened driver says of its GPUs: models, limits and their range, permission."""
+    gpus = list(driver.gpus())
+    if not gpus:
+        yield "fail", "gpus", "the driver answers, and names no GPU", "Check `nvidia-smi -L`."
+        return
+    models = Counter(gpu.model for gpu in gpus)
+    named = ", ".join(f"{count} x {model}" for model, count in models.items())
+    yield "ok", "gpus", named, ""
+    groups: dict[str, list[int]] = {}
+    for gpu in gpus:
+        try:
+            limits = driver.limit_range(gpu.gpu_id)
+            enforced = driver.enforced_limit_watts(gpu.gpu_id)
+            fact = (
+                f"accepts {show_watts(limits.least_watts)} to {show_watts(limits.greatest_watts)}, "
+                f"in force {show_watts(enforced)}, default {show_watts(limits.default_watts)}"
+            )
+            groups.setdefault(fact, []).append(gpu.index)
+        except DeviceError as error:
+            yield "fail", f"gpu-{gpu.index}.{error.code}", error.message, fix_for(error.code) or ""
+    for fact, indices in groups.items():
+        yield "ok", "limits", f"GPUs {', '.join(map(str, indices))}: {fact}", ""
+    locked = [gpu.index for gpu in gpus if not driver.can_set(gpu.gpu_id)]
+    if locked:
+        fact = f"this process may not set limits of GPUs {', '.join(map(str, locked))}"
+        yield "warn", "permission", fact, PERMISSION_FIX
+    else:
+        yield "ok", "permission", "this process may set limits (found out without setting one)", ""
+
+
+def _answer(module: str, options: Mapping[str, str]) -> list[Line]:
+    try:
+        driver: Driver = import_module(module).open_driver(options)
+        driver.open()
+        try:
+            return list(examine(driver))
+        finally:
+            driver.close()
+    except GridawareError as error:
+        return [("fail", error.code, error.message, fix_for(error.code) or "")]
+    except ImportError as error:
+        return [("fail", "driver-import", str(error), "Name an installed driver module.")]
+
+
+def main() -> None:
+    """Print the answer for the driver that the first argument names."""
+    module, options = json.loads(sys.argv[1])
+    sys.stdout.write(json.dumps(_answer(module, options)))
+
+
+if __name__ == "__main__":
+    main()
