@@ -111,20 +111,15 @@ class StoreReader:
         """
         if not 1 <= limit <= MOST_PER_PAGE:
             raise InvalidInput("limit-range", f"the limit must be 1 to {MOST_PER_PAGE}")
-        columns = document.c
-        query = select(columns.body, columns.created).where(
-            columns.kind == kind, columns.body.is_not(None)
-        )
-        if states:
-            query = query.where(columns.state.in_(tuple(states)))
-        if cursor is not None:
-            query = query.where(columns.created < _cursor(cursor))
-        query = query.order_by(columns.created.desc()).limit(limit + 1)
+        before = None if cursor is None else _cursor(cursor)
         with self._reading("list documents") as connection:
-            rows = connection.execute(query).all()
-        more = len(rows) > limit
-        rows = rows[:limit]
-        return Page(tuple(row.body for row in rows), str(rows[-1].created) if more else None)
+            return _page(connection, kind, states, before, limit)
+
+    def state(self, kinds: Collection[str], limit: int) -> tuple[int, dict[str, Page]]:
+        """The newest documents of each kind and the version they belong to, at one instant."""
+        with self._reading("read the state") as connection:
+            version = connection.execute(select(func.max(document.c.version))).scalar() or 0
+            return version, {kind: _page(connection, kind, (), None, limit) for kind in kinds}
 
     def get(self, kind: str, document_id: str) -> bytes:
         """One document's body.
@@ -140,11 +135,6 @@ class StoreReader:
                 f"{kind}-unknown", f"there is no {kind} {document_id[:160]!r}", id=document_id[:160]
             )
         return bytes(body)
-
-    def version(self) -> int:
-        """The version of the newest change of any document."""
-        with self._reading("read the version") as connection:
-            return connection.execute(select(func.max(document.c.version))).scalar() or 0
 
     def changes(
         self, after: int, *, kinds: Collection[str] = (), limit: int = MOST_PER_PAGE
@@ -267,6 +257,23 @@ class StoreReader:
     def _reading(self, action: str) -> Iterator[Connection]:
         with translated(action), self._engine.connect() as connection:
             yield connection
+
+
+def _page(
+    connection: Connection, kind: str, states: Collection[str], before: int | None, limit: int
+) -> Page:
+    columns = document.c
+    query = select(columns.body, columns.created).where(
+        columns.kind == kind, columns.body.is_not(None)
+    )
+    if states:
+        query = query.where(columns.state.in_(tuple(states)))
+    if before is not None:
+        query = query.where(columns.created < before)
+    rows = connection.execute(query.order_by(columns.created.desc()).limit(limit + 1)).all()
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return Page(tuple(row.body for row in rows), str(rows[-1].created) if more else None)
 
 
 def _cursor(text: str) -> int:

@@ -107,7 +107,7 @@ def test_a_page_has_bounds(reader, limit):
 
 def test_a_follower_learns_each_change_once_and_removals_too(store, reader):
     _put(store, "a", "b")
-    version = reader.version()
+    version, _ = reader.state([], 1)
     _put(store, "a")  # says the same again
     assert reader.changes(version) == ()
     _put(store, "b", state="paused")
@@ -127,9 +127,23 @@ def test_a_follower_learns_each_change_once_and_removals_too(store, reader):
     assert _ids(reader.list("job")) == ["b", "a"]  # its place in the list is its first one
 
 
+def test_the_state_is_the_newest_documents_at_the_version_from_which_changes_follow(store, reader):
+    _put(store, *"abc")
+    _put(store, "e", kind="event")
+    version, state = reader.state(["job", "event", "node"], 2)
+    assert {kind: _ids(page) for kind, page in state.items()} == {
+        "job": ["c", "b"],
+        "event": ["e"],
+        "node": [],
+    }
+    assert (state["job"].next_cursor is None, state["event"].next_cursor) == (False, None)
+    assert _ids(reader.list("job", cursor=state["job"].next_cursor)) == ["a"]
+    assert reader.changes(version) == ()
+
+
 def test_versions_go_on_rising_after_a_restart(store, reader, location):
     _put(store, "a")
-    version = reader.version()
+    version, _ = reader.state([], 1)
     store.close()
     again = ControllerStore(location, site_id="dc-1", started_at=NOON)
     _put(again, "b")
@@ -215,6 +229,17 @@ def _figure(name: str, joules: float, method: str = "counter", flags=(), coverag
 
 def _minute(number: int, running: EnergyFigure, held_joules: float = 0.0) -> EnergyReport:
     held = _figure("held_idle", held_joules)
+    joules = running.joules + held.joules
+    job = JobEnergy(
+        job_id="train",
+        team="vision",
+        tier="flex-2",
+        gpus=4,
+        energy_joules=joules,
+        energy_kwh=joules / 3.6e6,
+        running=running,
+        held_idle=held,
+    )
     return EnergyReport(
         schema="x",
         start=NOON + timedelta(minutes=number),
@@ -224,7 +249,7 @@ def _minute(number: int, running: EnergyFigure, held_joules: float = 0.0) -> Ene
         meter_method="meter",
         meter=_figure("meter", 1000.0),
         lines=(running, held, _figure("overhead", 10.0, "estimated")),
-        jobs=(JobEnergy("train", "vision", "flex-2", 4, running, held),),
+        jobs=(job,),
         teams=(),
         gpus=(_figure("GPU-1", 700.0),),
         overhead_quality="assumed",
