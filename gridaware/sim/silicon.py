@@ -9,6 +9,7 @@ after 42 ms; 63 % of a rise after 155 ms, 95 % after 300 ms. No public step resp
 is known, so every other model uses the same numbers, **assumed**.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,7 +115,7 @@ class Boxcar:
     """Average power over the last second, from an energy integral marked every 100 ms."""
 
     MARK_SECONDS: Final = 0.1
-    MARKS: Final = 10
+    MARKS: Final = 11
 
     def __init__(self, joules: Floats, watts: Floats, now: float) -> None:
         ages = np.arange(self.MARKS, 0, -1)[:, None] * self.MARK_SECONDS
@@ -124,12 +125,12 @@ class Boxcar:
 
     def advance(self, joules: Floats, watts: Floats, now: float) -> None:
         """Take the integral at ``now``; power was steady if more than one mark has passed."""
-        due = int((now - self._next) / self.MARK_SECONDS + 1e-9) + 1
+        due = math.floor((now - self._next) / self.MARK_SECONDS + 1e-9) + 1
         for back in range(min(due, self.MARKS) - 1, -1, -1):
             at = self._next + (due - 1 - back) * self.MARK_SECONDS
             self._marks = np.vstack((self._marks[1:], joules - (now - at) * watts))
             self._times = np.append(self._times[1:], at)
-        self._next += max(due, 0) * self.MARK_SECONDS
+        self._next += due * self.MARK_SECONDS
 
     def average_watts(self, joules: Floats, now: float) -> Floats:
         """(N,) watts over the last second."""

@@ -42,9 +42,9 @@ class SiteSpec:
     The split into parts and the facility's cooling are **assumed**, to be tuned per site.
     """
 
-    fixed_watts: float = 1200.0
-    cpu_idle_watts: float = 350.0
-    cpu_busy_watts: float = 800.0
+    fixed_watts: float = 900.0
+    cpu_idle_watts: float = 250.0
+    cpu_busy_watts: float = 400.0
     fan_idle_watts: float = 300.0
     fan_cubic_watts: float = 700.0
     psu_efficiency: float = 0.94

@@ -1,0 +1,1 @@
+"""GPU drivers and meters, one file for each vendor or protocol."""
