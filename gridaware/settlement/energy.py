@@ -37,6 +37,8 @@ class EnergyMethod(StrEnum):
     ESTIMATED = "estimated"
     """From a model or from the other side of a gap; never from a reading of its own."""
     MIXED = "mixed"
+    NONE = "none"
+    """There was nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)

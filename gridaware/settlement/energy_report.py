@@ -30,7 +30,7 @@ class EnergyFigure:
     joules: float
     kwh: float
     method: str
-    """``counter``, ``integrated``, ``estimated``, ``mixed`` or ``remainder``."""
+    """``counter``, ``integrated``, ``estimated``, ``mixed``, ``remainder`` or ``none``."""
     coverage: float
     band_joules: float
     """The truth lies within ± this, up to the sensors' own gain."""
@@ -46,6 +46,9 @@ class JobEnergy:
     team: str
     tier: str
     gpus: int
+    energy_joules: float
+    """Both together."""
+    energy_kwh: float
     running: EnergyFigure
     held_idle: EnergyFigure
 
@@ -58,8 +61,9 @@ class TeamEnergy:
     jobs: int
     running_joules: float
     held_idle_joules: float
-    kwh: float
+    energy_joules: float
     """Both together."""
+    kwh: float
     band_joules: float
 
 
@@ -166,11 +170,12 @@ def _figure(name: str, parts: Iterable[Tally]) -> EnergyFigure:
         for part in parts
         if disagrees(part.checked_joules, part.integral_joules, part.edge_joules)
     }
+    method = method_of(counter_seconds=counted, integrated_seconds=known - counted)
     return EnergyFigure(
         name=name,
         joules=joules,
         kwh=joules / JOULES_PER_KWH,
-        method=method_of(counter_seconds=counted, integrated_seconds=known - counted).value,
+        method=method.value if parts else EnergyMethod.NONE.value,
         coverage=known / seconds if seconds > 0 else 1.0,
         band_joules=band,
         readings=sum(part.readings for part in parts),
@@ -188,16 +193,19 @@ def _jobs(
     rows = []
     for job_id, parts in sorted(by_job.items()):
         track = tracks.get(job_id)
+        running = _figure("running", [t for k, t in parts.items() if k is Line.JOB])
+        held = _figure("held_idle", [t for k, t in parts.items() if k is Line.HELD_IDLE])
+        joules = running.joules + held.joules
         rows.append(
             JobEnergy(
                 job_id=job_id,
                 team=track.team if track else "unknown",
                 tier=track.tier if track else "unknown",
                 gpus=track.gpus if track else 0,
-                running=_figure("running", [t for k, t in parts.items() if k is Line.JOB]),
-                held_idle=_figure(
-                    "held_idle", [t for k, t in parts.items() if k is Line.HELD_IDLE]
-                ),
+                energy_joules=joules,
+                energy_kwh=joules / JOULES_PER_KWH,
+                running=running,
+                held_idle=held,
             )
         )
     return tuple(rows)
@@ -212,8 +220,9 @@ def _teams(jobs: Iterable[JobEnergy]) -> tuple[TeamEnergy, ...]:
         running = fsum(job.running.joules for job in members)
         held = fsum(job.held_idle.joules for job in members)
         band = fsum(job.running.band_joules + job.held_idle.band_joules for job in members)
-        kwh = (running + held) / JOULES_PER_KWH
-        rows.append(TeamEnergy(team, len(members), running, held, kwh, band))
+        both = running + held
+        kwh = both / JOULES_PER_KWH
+        rows.append(TeamEnergy(team, len(members), running, held, both, kwh, band))
     return tuple(rows)
 
 

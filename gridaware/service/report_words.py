@@ -1,0 +1,84 @@
+"""A report in words: its verdict, its summary, and what each warning means."""
+
+from dataclasses import dataclass
+
+from gridaware.service.quantities import duration, energy, instant, percent, power
+from gridaware.settlement.event_report import EventReport
+
+__all__ = ["LINE_NAMES", "Verdict", "event_summary", "verdict", "warning_text"]
+
+LINE_NAMES = {
+    "job": "Jobs",
+    "held_idle": "Held idle",
+    "unallocated": "Unallocated",
+    "unmanaged": "Unmanaged processes",
+    "overhead": "Overhead",
+    "unexplained": "Unexplained",
+}
+
+_WARNINGS = {
+    "window-shorter-than-deadline": "The event ended before the programme's deadline for full "
+    "response, so nothing was owed and no interval is scored.",
+    "meter-incomplete": "The meter has gaps; intervals without readings count as not delivered.",
+    "gpus-incomplete": "Some GPUs have gaps in their readings; their energy may be on the "
+    "unexplained line.",
+    "reference-not-measured": "The reference window has too few readings to count as measured.",
+    "reference-drifted": "Power after the event differs from the reference by more than a tenth: "
+    "the load itself moved.",
+    "clamped-to-authority": "The request went beyond its feed's authority and was clamped.",
+    "unresolved-watts": "Part of what was owed could not be shed.",
+    "overhead-assumed": "The overhead between GPUs and meter is assumed, not measured.",
+    "meter-is-device-sum": "There is no site meter: power is the sum of the devices through the "
+    "overhead model.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The one thing to know."""
+
+    tone: str
+    """``good``, ``short`` or ``open``."""
+    text: str
+
+
+def warning_text(code: str) -> str:
+    """The sentence of a warning code."""
+    return _WARNINGS.get(code, code)
+
+
+def verdict(report: EventReport) -> Verdict:
+    """Whether what was owed was delivered."""
+    delivered = report.delivery
+    ratio = delivered.performance_ratio
+    if ratio is None:
+        return Verdict("open", "Not scored")
+    if delivered.intervals_missed == 0:
+        return Verdict("good", "Delivered in full")
+    scored = sum(row.scored for row in delivered.intervals)
+    return Verdict("short", f"Short in {delivered.intervals_missed} of {scored} intervals")
+
+
+def event_summary(report: EventReport) -> str:
+    """The event in two or three sentences."""
+    delivered, reference = report.delivery, report.reference.watts
+    owed = max(reference - report.limit_watts, 0.0)
+    length = (report.window_end - report.window_start).total_seconds()
+    asked = (
+        f"From {instant(report.window_start)} the grid asked the site to draw at most "
+        f"{power(report.limit_watts, reference)} for {duration(length)}, "
+        f"{power(owed, reference)} below its reference of {power(reference)}."
+    )
+    if delivered.mean_watts is None or delivered.performance_ratio is None:
+        return f"{asked} No interval was scored."
+    held = (
+        f" It held {power(delivered.mean_watts, reference)} on average and delivered "
+        f"{energy(delivered.delivered_kwh * 3.6e6)} of {energy(delivered.owed_kwh * 3.6e6)} owed, "
+        f"{percent(delivered.performance_ratio)}."
+    )
+    paused = sum(pause.verified_at is not None for pause in report.pauses)
+    lost = sum(max(job.seconds_lost or 0.0, 0.0) for job in report.jobs)
+    cost = f" It cost {duration(lost)} of work in {len(report.jobs)} jobs"
+    if paused:
+        cost += f"; {paused} paused at a verified checkpoint"
+    return f"{asked}{held}{cost}."
