@@ -99,9 +99,9 @@ def send(
     output: OutputOption = Form.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the site for less: `gridaware event send --reduce-percent 25 --for PT1H --kind test`.
+    """Ask the site for less.
 
-    Without --for and --end it goes on until it is cancelled.
+    `gridaware event send --reduce-percent 25 --for PT1H --kind test`. Without --for and --end it goes on until it is cancelled.
     """
     event = connect(context).send_event(
         target=_target(reduce_percent, reduce_kw, limit_kw, limit_percent),

@@ -12,7 +12,7 @@ from gridaware.cli import events, feeds, fleet, jobs, policies, processes, repor
 from gridaware.cli.connection import Target
 from gridaware.cli.output import tell, write
 from gridaware.cli.problem import ExitCode, exit_code_of, print_error
-from gridaware.domain.errors import GridawareError
+from gridaware.domain.errors import Bug, GridawareError
 
 __all__ = ["app", "main"]
 
@@ -76,16 +76,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print_error(error)
         return exit_code_of(error)
+    except BrokenPipeError:
+        # Whoever read us has had enough: say nothing, not even at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
     except typer.TyperException as error:
         _print_usage_error(error)
         return ExitCode.USAGE
     except (typer.Abort, KeyboardInterrupt):
         tell("stopped")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read us has had enough: say nothing, not even at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+    except Exception as error:
+        if "--debug" in given:
+            raise
+        print_error(Bug("bug", f"an error of gridaware itself: {type(error).__name__}: {error}"))
+        return ExitCode.FAILED
     return returned if isinstance(returned, int) else ExitCode.OK
 
 

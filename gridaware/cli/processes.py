@@ -81,7 +81,8 @@ def serve(
 def agent(context: typer.Context) -> None:
     """Run the agent of this node, as root.
 
-    `gridaware agent --config FILE` is the same as `python -m gridaware.wiring.agent`, which needs nothing of this command line.
+    `gridaware agent --config FILE` is `python -m gridaware.wiring.agent --config FILE`, which
+    needs nothing of this command line.
     """
     import os
     import sys

@@ -136,5 +136,14 @@ def _problem(answer: requests.Response) -> GridawareError:
     usual = _KIND_OF_STATUS.get(answer.status_code, "InvalidInput")
     kind = _KINDS.get(str(body.get("kind")), _KINDS[usual])
     message = str(body.get("detail") or body.get("title") or answer.reason)
+    wrong = body.get("errors")
+    if isinstance(wrong, list) and len(wrong) > 1:  # one alone is in the detail already
+        message = "\n".join([message, *(_in_words(item) for item in wrong)])
     facts = body.get("facts")
     return kind(body["code"], message, **(facts if isinstance(facts, dict) else {}))
+
+
+def _in_words(item: object) -> str:
+    if not isinstance(item, dict):
+        return str(item)
+    return f"{item.get('where')}: {item.get('detail')}"

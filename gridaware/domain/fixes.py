@@ -50,7 +50,7 @@ _VALUES = {
 _CLIENT = {
     "api-unreachable": "Start it with `gridaware serve`, or set GRIDAWARE_URL to where it runs.",
     "api-timeout": "Try again; `gridaware doctor` tells what is slow.",
-    "api-key-missing": "Set GRIDAWARE_API_KEY to the key that `gridaware init` showed.",
+    "api-key-absent": "Set GRIDAWARE_API_KEY to the key that `gridaware init` showed.",
     "api-answer-malformed": "Check that GRIDAWARE_URL is a gridaware of the same version.",
 }
 

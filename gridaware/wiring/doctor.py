@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -58,7 +58,7 @@ class Question:
     settings: Settings
     clock: Clock
     driver: str = "gridaware.devices.nvml"
-    driver_options: Mapping[str, str] = MappingProxyType({})
+    driver_options: Mapping[str, str] = field(default_factory=dict)
     agent_socket: Path = Path("/run/gridaware/agent.sock")
 
 
@@ -175,6 +175,10 @@ def _store(question: Question) -> Iterator[Check]:
         yield Check(Verdict.WARN, "store.space", space, "Make room: the ledger only grows.")
     else:
         yield Check(Verdict.OK, "store.space", space)
+    from gridaware.store.reader import StoreReader
+
+    StoreReader(settings.store_url).close()
+    yield Check(Verdict.OK, "store.schema", f"{settings.store_url} can be read")
 
 
 def _clock(question: Question) -> Iterator[Check]:
@@ -197,24 +201,23 @@ def _clock(question: Question) -> Iterator[Check]:
 
 
 def _feeds(question: Question) -> Iterator[Check]:
-    from gridaware.feeds import FEED_KINDS
+    from gridaware.feeds import check_settings
 
-    feeds = question.settings.feeds
-    if not feeds:
+    specs = question.settings.feed_specs()
+    if not specs:
         yield Check(Verdict.OK, "feeds.none", "the settings name no feed; none has to be tried")
-    for feed in feeds:
+    for spec in specs:
+        name = f"feeds.{spec.feed_id}"
         try:
-            kind = FEED_KINDS.get(feed.kind)
-            missing = list(_unreadable_secrets(feed.settings))
+            check_settings(spec.kind, spec.settings_json)
         except GridawareError as error:
-            yield _failed(f"feeds.{feed.id}", error)
+            yield _failed(name, error)
             continue
+        missing = list(_unreadable_secrets(json.loads(spec.settings_json)))
         for error in missing:
-            yield _failed(f"feeds.{feed.id}", error)
+            yield _failed(name, error)
         if not missing:
-            yield Check(
-                Verdict.OK, f"feeds.{feed.id}", f"{feed.kind} ({kind.__name__}); secrets are there"
-            )
+            yield Check(Verdict.OK, name, f"{spec.kind}: settings hold, and secrets are there")
 
 
 def _unreadable_secrets(value: object) -> Iterator[GridawareError]:

@@ -1,0 +1,341 @@
+"""The command line: payload alone on stdout, errors with a fix, exit codes, and its look."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+from gridaware.cli.main import app, main
+
+from .conftest import StubApi
+
+JOB = {
+    "job_id": "train-42", "team": "vision", "tier": "flex-2", "state": "capped",
+    "reason": "Capped", "why": "each GPU is capped at 250 W", "gpus": 8, "cap_watts": 250.0,
+    "draw_watts": 1930.4, "step": 1200, "saved_step": None,
+    "state_since": "2026-07-01T14:00:00Z",
+}  # fmt: skip
+EVENT = {
+    "event_id": "utility.dr-1", "feed_id": "utility", "state": "holding", "reason": "TargetReached",
+    "request": {"kind": "live", "start": "2026-07-01T14:00:00Z", "end": None},
+    "limit_watts": 84000.0, "reference": {"watts": 112400.0}, "unresolved_watts": 0.0,
+}  # fmt: skip
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(api: StubApi, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    def run(*arguments: str) -> Result:
+        code = main(["--url", api.url, "--api-key", "k", *arguments])
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+def commands(
+    group: Any = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command of the tree with its path."""
+    group = get_command(app) if group is None else group
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+READS = {
+    path: command
+    for path, command in commands()
+    if "output" in {parameter.name for parameter in command.params}
+}
+LOCAL = {("doctor",), ("replay",), ("policy", "check")}
+FROM_THE_API = sorted(set(READS) - LOCAL)
+ARGUMENTS: dict[tuple[str, ...], list[str]] = {
+    ("event", "send"): ["--reduce-percent", "40"],
+    ("event", "preview"): ["--limit-kw", "80"],
+    ("feed", "add"): ["f", "--kind", "webhook", "--programme", "p"],
+    ("job", "submit"): ["--", "python", "train.py"],
+}
+
+
+def arguments_of(path: tuple[str, ...]) -> list[str]:
+    if path in ARGUMENTS:
+        return ARGUMENTS[path]
+    wanted = [p for p in READS[path].params if p.param_type_name == "argument" and p.required]
+    return ["x" for _ in wanted]
+
+
+class Everything(dict[tuple[str, str], Any]):
+    """Answers to every call at once: a page for a list, a thing for anything else."""
+
+    LISTS = ("/feeds", "/events", "/jobs", "/nodes", "/gpus", "/policies")
+
+    def get(self, key: tuple[str, str], default: Any = None) -> Any:
+        method, path = key
+        if method == "GET" and path in self.LISTS:
+            return [(200, {"items": [{**JOB, **EVENT, "text": "a\nb"}], "next_cursor": None})]
+        return [(200, {**JOB, **EVENT, "lines": [], "actions": []})]
+
+
+@pytest.mark.parametrize("path", FROM_THE_API, ids=" ".join)
+def test_every_read_command_prints_json_alone_through_a_pipe(
+    path: tuple[str, ...], api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answers = Everything()
+    form = ["--json"]
+    arguments = arguments_of(path)
+    result = run(*path, *form, *arguments)
+    assert result.code == 0, result.err
+    payload = json.loads(result.out)
+    assert isinstance(payload, list | dict)
+    assert payload
+    assert "\x1b" not in result.out
+
+
+@pytest.mark.parametrize("path", FROM_THE_API, ids=" ".join)
+def test_every_read_command_prints_csv_that_a_program_can_read(
+    path: tuple[str, ...], api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answers = Everything()
+    result = run(*path, "-o", "csv", *arguments_of(path))
+    assert result.code == 0, result.err
+    rows = list(csv.reader(io.StringIO(result.out)))
+    assert rows
+    assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_every_command_has_help_in_one_line_that_fits() -> None:
+    for path, command in commands():
+        first = (command.help or "").strip().splitlines()
+        assert first, path
+        assert len(first[0]) <= 88, path
+
+
+def test_a_table_shows_units_and_cuts_nothing(api: StubApi, run: Callable[..., Result]) -> None:
+    api.answer("GET", "/jobs", {"items": [JOB], "next_cursor": None})
+    result = run("job", "list")
+    heading, row = result.out.splitlines()
+    assert heading.split() == [
+        "ID", "TEAM", "TIER", "STATE", "WHY", "GPUS", "CAP", "POWER", "STEP", "SAVED", "SINCE",
+    ]  # fmt: skip
+    assert row == (
+        "train-42  vision  flex-2  capped  Capped  8     250 W  1930 W  1200  \N{EN DASH}      "
+        "2026-07-01T14:00:00Z"
+    )
+
+
+def test_an_empty_list_is_a_success(api: StubApi, run: Callable[..., Result]) -> None:
+    api.answer("GET", "/events", {"items": [], "next_cursor": None})
+    assert run("event", "list", "--json") == Result(0, "[]\n", "")
+    assert run("event", "list").code == 0
+
+
+def test_csv_keeps_raw_numbers_with_the_unit_in_the_heading(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("GET", "/events", {"items": [EVENT], "next_cursor": None})
+    (row,) = csv.DictReader(io.StringIO(run("event", "list", "-o", "csv").out))
+    assert row["limit_watts"] == "84000.0"
+    assert row["reference_watts"] == "112400.0"
+
+
+def test_csv_defuses_what_a_spreadsheet_would_run(api: StubApi, run: Callable[..., Result]) -> None:
+    api.answer("GET", "/jobs", {"items": [{**JOB, "team": "=1+1"}], "next_cursor": None})
+    (row,) = csv.DictReader(io.StringIO(run("job", "list", "-o", "csv").out))
+    assert row["team"] == "'=1+1"
+
+
+def test_names_from_outside_cannot_move_the_cursor(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("GET", "/jobs", {"items": [{**JOB, "team": "a\x1b[2Jb"}], "next_cursor": None})
+    assert "\x1b" not in run("job", "list").out
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "status"),
+    [
+        ("InvalidInput", 2, 422), ("ConfigError", 2, 422), ("NotFound", 3, 404),
+        ("Refused", 4, 409), ("Unavailable", 69, 503), ("TimedOut", 69, 504),
+        ("Infeasible", 1, 409), ("DeviceLost", 1, 502), ("Bug", 1, 500),
+    ],
+)  # fmt: skip
+def test_the_exit_code_tells_the_kind_of_error(
+    api: StubApi, run: Callable[..., Result], kind: str, code: int, status: int
+) -> None:
+    api.answer("GET", "/status", {"code": "c", "detail": "d", "kind": kind}, status=status)
+    result = run("status")
+    assert result.code == code
+    assert result.out == ""
+    assert result.err.startswith("error[c]: d\n")
+
+
+def test_an_error_says_fact_because_and_fix(api: StubApi, run: Callable[..., Result]) -> None:
+    problem = {
+        "code": "target-negative", "detail": "the target is -5, below zero",
+        "kind": "InvalidInput", "facts": {"limit_watts": 12000.0},
+    }  # fmt: skip
+    api.answer("POST", "/events", problem, status=422)
+    assert run("event", "send", "--limit-kw", "-5").err == (
+        "error[target-negative]: the target is -5, below zero\n"
+        "  because  limit_watts 12.0 kW\n"
+        "  fix      Send a value of 0 or more; consumption is positive.\n"
+    )
+
+
+def test_a_wrong_command_line_is_a_usage_error(run: Callable[..., Result]) -> None:
+    result = run("job", "sumbit")
+    assert result.code == 2
+    assert result.err.startswith("error[cli-usage]: No such command 'sumbit'")
+    assert "gridaware job --help" in result.err
+    assert run("event", "send").err.startswith("error[cli-target-count]")
+
+
+def test_a_report_that_missed_its_target_exits_with_five(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("GET", "/events/e/report", {"event_id": "e", "intervals_missed": 1})
+    result = run("event", "report", "e", "--json")
+    assert result.code == 5
+    assert json.loads(result.out)["intervals_missed"] == 1
+
+
+def test_a_preview_with_a_shortfall_exits_with_five(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    action = {"job_id": "a", "action": "set_cap", "cap_watts": 200.0}
+    api.answer("POST", "/events/preview", {"actions": [action], "shortfall_watts": 900.0})
+    result = run("event", "preview", "--reduce-percent", "90")
+    assert result.code == 5
+    assert "200 W" in result.out
+    assert "shortfall_watts  900 W" in result.out
+
+
+def test_submitting_keeps_the_quoting_of_the_entrypoint(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("POST", "/jobs", JOB)
+    result = run(
+        "job", "submit", "--gpus", "4", "--tier", "flex-3", "--metadata", "a=b=c",
+        "--", "python", "-c", "print('a b')",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    body = api.asked[0].body
+    assert body["entrypoint"] == """python -c 'print('"'"'a b'"'"')'"""
+    assert (body["gpus"], body["tier"], body["metadata"]) == (4, "flex-3", {"a": "b=c"})
+    assert f"gridaware --url {api.url} job show train-42" in result.err
+
+
+def test_waiting_for_a_job_that_fails_exits_with_one(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("POST", "/jobs", JOB)
+    api.answer("GET", "/jobs/train-42", {**JOB, "state": "failed"})
+    assert run("job", "submit", "--wait", "--", "false").code == 1
+
+
+def test_interrupting_a_watch_says_how_to_go_on(
+    api: StubApi, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gridaware.cli.jobs.time.sleep", interrupt)
+    api.answer("GET", "/jobs/train-42", JOB)
+    api.answer("GET", "/jobs/train-42/logs", b"step 1\n")
+    result = run("job", "logs", "train-42", "--follow")
+    assert result.code == 130
+    assert result.out == "step 1\n"
+    assert f"gridaware --url {api.url} job logs train-42 --follow" in result.err
+
+
+def test_following_prints_only_what_is_new(
+    api: StubApi, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gridaware.cli.jobs.time.sleep", lambda _seconds: None)
+    api.answer("GET", "/jobs/train-42", JOB, {**JOB, "state": "succeeded"})
+    api.answer("GET", "/jobs/train-42/logs", b"one\n", b"one\ntwo\n")
+    assert run("job", "logs", "train-42", "-f").out == "one\ntwo\n"
+
+
+def test_settings_of_a_feed_are_yaml_values(api: StubApi, run: Callable[..., Result]) -> None:
+    api.answer("POST", "/feeds", {"feed_id": "f"})
+    result = run(
+        "feed", "add", "f", "--kind", "webhook", "--programme", "p",
+        "--set", "secrets=[env:SECRET]", "--set", "poll_seconds=5", "--greatest-depth", "0.4",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert api.asked[0].body == {
+        "feed_id": "f", "kind": "webhook", "programme_id": "p",
+        "settings": {"secrets": ["env:SECRET"], "poll_seconds": 5},
+        "authority": {"greatest_depth": 0.4},
+    }  # fmt: skip
+
+
+def test_a_policy_file_is_checked_with_its_lines(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("name: p\nstrategy: tires\nparams: {dwell_second: 3}\n", encoding="utf-8")
+    result = run("policy", "check", str(path))
+    assert result.code == 2
+    assert "line 2: strategy" in result.err
+    assert "line 3: params.dwell_second" in result.err
+    path.write_text("name: p\nstrategy: tiers\nparams: {dwell_seconds: 3}\n", encoding="utf-8")
+    assert json.loads(run("policy", "check", str(path), "--json").out)["params"] == {
+        "dwell_seconds": 3.0
+    }
+
+
+def test_help_in_a_fresh_process_loads_no_heavy_library() -> None:
+    program = (
+        "import sys\nfrom gridaware.cli.main import main\nmain(['--help'])\n"
+        "heavy = {'ray', 'numpy', 'matplotlib', 'fastapi', 'sqlalchemy', 'requests', 'pydantic'}\n"
+        "sys.exit(f'loaded {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage: gridaware" in done.stdout
+
+
+def test_the_version_is_the_package_s(run: Callable[..., Result]) -> None:
+    from gridaware import __version__
+
+    assert run("--version").out == f"gridaware {__version__}\n"
+
+
+def test_no_exception_of_ours_is_a_traceback(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("gridaware.cli.site.show_record", broken)
+    monkeypatch.setattr("gridaware.client.Client.status", lambda _self: {})
+    result = run("status")
+    assert result.code == 1
+    assert result.err.startswith("error[bug]: an error of gridaware itself: ZeroDivisionError")
+    assert "Traceback" not in result.err
+
+
+def test_typer_s_own_exceptions_are_what_main_expects() -> None:
+    assert issubclass(typer.BadParameter, typer.TyperException)
