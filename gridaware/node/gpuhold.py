@@ -31,6 +31,8 @@ class GpuHold:
         self.enforced_watts: float | None = None
         self.found_watts: float | None = None
         """Frozen before our first change, until the limit has been given back."""
+        self.safe = False
+        """Whether the journal has the found limit, so that we may change it."""
         self.foreign_watts: float | None = None
         self.asked_watts: float | None = None
         self.written_watts: tuple[float, ...] = ()
@@ -71,7 +73,7 @@ class GpuHold:
         self.standing_watts = self.asked_watts
         self.found_watts = self.asked_watts = self.foreign_watts = None
         self.written_watts = ()
-        self.confirmed = False
+        self.confirmed = self.safe = False
 
     def record(self) -> GpuRecord | None:
         """What the journal must know of it."""

@@ -28,11 +28,13 @@ from gridaware.node.actions import (
     WriteLimits,
     Written,
 )
-from gridaware.node.gpuhold import TOLERANCE_WATTS, GpuHold, same_watts
+from gridaware.node.gpuhold import GpuHold
 from gridaware.node.order import Order, wrong_with
+from gridaware.node.restart import distrusted, recall, recapture
 
 __all__ = ["LeaseHolder"]
 
+_JOURNAL_RETRY_SECONDS = 1.0
 _SILENCE_SECONDS = 5.0
 """Until a Welcome says otherwise."""
 
@@ -64,6 +66,9 @@ class LeaseHolder:
         self._limits = dict(self.lease.limits_watts) if self.lease else {}
         self._resuming = record
         self._journalled = record
+        self._journal_retry_at = float("-inf")
+        self._unsafe: frozenset[str] = frozenset()
+        """GPUs whose found limit was in the last record for the first time."""
         self._distrust = distrust
         self._silence_seconds = _SILENCE_SECONDS
         self._heard_at: float | None = None
@@ -97,11 +102,7 @@ class LeaseHolder:
                     device.error_code or "device-lost", device.error_kind or "DeviceLost"
                 )
         if record is not None:
-            if record.boot_id == self.boot_id:
-                self._reload(record)
-                self._late_slot(now)
-            else:
-                faults += self._after_reboot(record, now, wall)
+            faults += self._resume(record, now, wall)
         for gpu_id in self._holds.keys() - {d.gpu_id for d in inventory.devices}:
             faults += self._holds[gpu_id].block("device-lost", "DeviceLost")
         if reloaded and any(h.touched for h in self._holds.values()):
@@ -115,7 +116,7 @@ class LeaseHolder:
             if hold.touched:
                 faults += hold.resume(device, self._own_target(hold, now), ramping=self._over(now))
         if self._distrust:
-            faults += self._suspects()
+            faults += distrusted(self._holds)
             self._distrust = False
         return [*faults, *self._settle(now)]
 
@@ -183,6 +184,28 @@ class LeaseHolder:
                 faults += hold.observe(reading, own, now)
         return [*faults, *self._settle(now)]
 
+    def on_hung(self, gpu_ids: Iterable[str], now: float) -> list[Action]:
+        """Driver calls for these GPUs do not return."""
+        faults: list[Fault] = []
+        for gpu_id in gpu_ids:
+            if (hold := self._holds.get(gpu_id)) is not None:
+                faults += hold.block("device-hung", "DeviceHung")
+        return [*faults, *self._settle(now)]
+
+    def on_journal_failed(self, now: float) -> list[Action]:
+        """A durable record could not be written, so what followed it was not done.
+
+        GPUs whose found limit is on the disk go on; the others wait until it can be written.
+        """
+        self._journalled = None
+        self._journal_retry_at = now + _JOURNAL_RETRY_SECONDS
+        for hold in self._holds.values():
+            if hold.gpu_id in self._unsafe:
+                hold.safe = False
+            if hold.in_flight and hold.ticket == self._ticket:
+                hold.abandon("journal-write")
+        return self._settle(now)
+
     def on_tick(self, now: float) -> list[Action]:
         """Time has passed; needed at :meth:`next_deadline` at the latest."""
         return self._settle(now)
@@ -217,7 +240,7 @@ class LeaseHolder:
     @property
     def blocked(self) -> bool:
         """Whether a GPU does not answer, so that a fresh driver child is worth a try."""
-        return any(hold.blocked_by is not None for hold in self._holds.values())
+        return any(h.blocked_by is not None or h.limits is None for h in self._holds.values())
 
     def found_watts(self, gpu_id: str) -> float | None:
         """The limit to restore, None where it could never be read."""
@@ -248,6 +271,8 @@ class LeaseHolder:
     def next_deadline(self, now: float) -> float | None:
         """Boot seconds at which :meth:`on_tick` is due; None = nothing is waiting for time."""
         times = [t for t in (self._lease_deadline(now),) if t is not None]
+        if self._journal_retry_at > now:
+            times.append(self._journal_retry_at)
         if self._driver_up:
             for hold in self._holds.values():
                 if hold.touched and hold.retry_at > now and not hold.settled:
@@ -261,9 +286,10 @@ class LeaseHolder:
         self._advance(now)
         self._touch()
         over = self._over(now)
+        may_journal = now >= self._journal_retry_at
         writes: list[tuple[str, float]] = []
         for hold in self._holds.values():
-            if not hold.touched or not self._driver_up:
+            if not hold.touched or not self._driver_up or not (hold.safe or may_journal):
                 continue
             target = self._target(hold, now)
             if hold.needs_write(target, now):
@@ -273,7 +299,7 @@ class LeaseHolder:
             self._order.closed = self._order.closed or (over and self.lease is not None)
         acknowledgement = self._order.news(self._holds) if self._order is not None else None
         self._let_go()
-        actions = self._journal()
+        actions = self._journal() if may_journal else []
         if writes:
             self._ticket += 1
             actions.append(WriteLimits(self._ticket, tuple(writes)))
@@ -424,73 +450,30 @@ class LeaseHolder:
         before = self._journalled
         if record == before or self._resuming is not None:
             return []
-        known = {} if before is None else {g.gpu_id: g.found_watts for g in before.gpus}
-        durable = any(known.get(g.gpu_id) != g.found_watts for g in gpus)
+        self._unsafe = frozenset(h.gpu_id for h in self._holds.values() if h.touched and not h.safe)
+        for hold in self._holds.values():
+            hold.safe = hold.touched
         self._journalled = record
-        return [Journal(record, durable)]
+        return [Journal(record, durable=bool(self._unsafe))]
 
     # After a restart -----------------------------------------------------------------------
 
-    def _reload(self, record: JournalRecord) -> None:
-        """The same boot: what the journal says still stands."""
-        for kept in record.gpus:
-            hold = self._holds.setdefault(kept.gpu_id, GpuHold(kept.gpu_id))
-            hold.found_watts = kept.found_watts
-            hold.written_watts = kept.written_watts
-            hold.foreign_watts = kept.foreign_watts
-
-    def _after_reboot(self, record: JournalRecord, now: float, wall: datetime) -> list[Fault]:
-        """Hardware has reset every limit: found ones are captured anew, the rest of the lease kept.
-
-        The boot clock began again, so only the wall clock can tell what is left.
-        """
-        faults: list[Fault] = []
+    def _resume(self, record: JournalRecord, now: float, wall: datetime) -> list[Fault]:
+        """Take up what the journal says, as far as it still holds."""
+        if record.boot_id == self.boot_id:
+            recall(self._holds, record)
+            if self.lease is None or self._ends_at is None:
+                return []
+            if slot.over(self.lease.slot, now - self._ends_at):
+                # The slot went by while no agent ran: rise from now on, on the same line.
+                self._ends_at = now - self.lease.slot.delay_seconds
+            return []
+        # The boot clock began again, so only the wall clock can tell what is left.
         if self._ends_at is not None:
             left = (record.expires_at - wall) if record.expires_at else timedelta(0)
+            self._ends_at = now + left.total_seconds()
             if left <= timedelta(0):
                 self._drop_lease()
-            else:
-                self._ends_at = now + left.total_seconds()
         elif self._silent_since is not None:
             self._silent_since = now
-        for kept in record.gpus:
-            hold = self._holds.get(kept.gpu_id)
-            if hold is None or hold.standing_watts is None or hold.limits is None:
-                continue
-            stands = hold.standing_watts
-            natural = (kept.found_watts, hold.limits.default_watts)
-            ours = any(same_watts(stands, w) for w in kept.written_watts)
-            if ours and not any(same_watts(stands, w) for w in natural):
-                hold.found_watts = kept.found_watts
-                hold.written_watts = kept.written_watts
-                faults.append(
-                    Fault(
-                        "found-limit-distrusted",
-                        kept.gpu_id,
-                        f"after the reboot {stands:g} W stand, a limit of ours: "
-                        f"{kept.found_watts:g} W is kept as the found one",
-                    )
-                )
-        return faults
-
-    def _late_slot(self, now: float) -> None:
-        """The slot went by while no agent ran: rise from now on, along the same line."""
-        if self.lease is None or self._ends_at is None:
-            return
-        if slot.over(self.lease.slot, now - self._ends_at):
-            self._ends_at = now - self.lease.slot.delay_seconds
-
-    def _suspects(self) -> list[Fault]:
-        """GPUs whose limit may be one of ours that an unreadable journal has forgotten."""
-        return [
-            Fault(
-                "found-limit-distrusted",
-                hold.gpu_id,
-                f"the journal could not be read and {hold.standing_watts:g} W stand, below the "
-                f"default of {hold.limits.default_watts:g} W: taken as found, perhaps ours",
-            )
-            for hold in self._holds.values()
-            if hold.limits is not None
-            and hold.standing_watts is not None
-            and hold.standing_watts < hold.limits.default_watts - TOLERANCE_WATTS
-        ]
+        return recapture(self._holds, record)

@@ -1,6 +1,6 @@
 """The agent's journal: one record on disk, replaced whole, so it is never half written.
 
-File: 8 bytes ``GWJRNL`` + version (2 digits), 32 bytes SHA-256 of the rest, a JSON record. A file that
+File: ``GWJRNL`` and two digits of version, SHA-256 of the rest, one JSON record. A file that
 is damaged or of a later version is set aside under ``journal.bad-<n>`` and reported; the agent
 then takes the limits that stand as the found ones (raising them could exceed what the site
 allows) and says so for every GPU that stands below its default.
