@@ -1,21 +1,15 @@
-"""Look at a checkpoint as the job itself would when it resumes.
+"""The agent's own look at a checkpoint, in a child process under the job's own user.
 
-Run as a program under the job's own user (``python -m gridaware.node.verify PATH``): paths that a
-job names are never opened with the agent's rights, and storage that hangs hangs only this process.
-Prints one JSON object: ``{"wrong": null, "job_id": …, "attempt": …, "request_id": …, "step": …}``.
+Paths that a job names are never opened with the agent's rights, and storage that hangs hangs only
+the child (:mod:`gridaware.train.verify`).
 """
 
 import asyncio
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-from gridaware.domain.checkpoint import Manifest
-from gridaware.domain.errors import GridawareError
-from gridaware.train.files import load_checkpoint, manifest_path
-
-__all__ = ["Verdict", "judge", "main", "verify"]
+__all__ = ["Verdict", "judge", "verify"]
 
 _ANSWER_BYTES = 64 * 1024
 
@@ -56,7 +50,7 @@ async def verify(
             sys.executable,
             "-P",
             "-m",
-            "gridaware.node.verify",
+            "gridaware.train.verify",
             path,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -89,29 +83,3 @@ def judge(raw: bytes, job_id: str, attempt: int, request_id: str) -> Verdict:
         if found.get(name) != expected:
             return Verdict(f"its manifest names {name} {found.get(name)!r}, not {expected!r}")
     return Verdict(None, step)
-
-
-def main(arguments: list[str]) -> int:
-    """Measure the checkpoint named on the command line and print what was found."""
-    try:
-        manifest = load_checkpoint(manifest_path(Path(arguments[0]))).manifest
-    except (GridawareError, OSError) as error:
-        answer: dict[str, object] = {"wrong": str(error)}
-    else:
-        answer = _facts(manifest)
-    sys.stdout.write(json.dumps(answer) + "\n")
-    return 0
-
-
-def _facts(manifest: Manifest) -> dict[str, object]:
-    return {
-        "wrong": None,
-        "job_id": manifest.job_id,
-        "attempt": manifest.attempt,
-        "request_id": manifest.request_id,
-        "step": manifest.step,
-    }
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
