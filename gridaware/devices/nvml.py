@@ -131,7 +131,8 @@ class NvmlDriver:
     # -- the driver as a whole -----------------------------------------------------------------
 
     def open(self) -> None:
-        """Initialise NVML in this process and find its GPUs."""
+        """Initialise NVML in this process and find its GPUs; anew where it was open already."""
+        self.close()
         self._initialise()
         for gpu in self.gpus():
             self._scopes[gpu.gpu_id] = self._probe_scope(gpu.gpu_id)
