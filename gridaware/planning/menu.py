@@ -137,6 +137,14 @@ def _sets(steps: "_Steps", lumps: Ints, prices: Floats, need_watts: float) -> It
     yield leaving(lumps)
 
 
+def _sums(menu: Menu) -> tuple[Ints, Floats, Floats]:
+    """Row numbers; (n, S + 1) watts saved and work lost after each step."""
+    zero = np.zeros((len(menu.saving), 1))
+    saved = np.hstack((zero, np.cumsum(menu.saving, axis=1)))
+    lost = np.hstack((zero, np.cumsum(menu.loss, axis=1)))
+    return np.arange(len(zero)), saved, lost
+
+
 def tipping(menu: Menu) -> tuple[Floats, Floats]:
     """When leaving becomes the better answer.
 
@@ -144,15 +152,32 @@ def tipping(menu: Menu) -> tuple[Floats, Floats]:
         (n,) price of a watt from which leaving beats every cap, infinite where a job cannot leave;
         and (n,) the watts that caps should give at most before it does.
     """
-    zero = np.zeros((len(menu.saving), 1))
-    saved = np.hstack((zero, np.cumsum(menu.saving, axis=1)))
-    lost = np.hstack((zero, np.cumsum(menu.loss, axis=1)))
+    index, saved, lost = _sums(menu)
     more = menu.leave_saving[:, None] - saved
     price = (menu.leave_loss[:, None] - lost) / np.maximum(more, _TINY)
     price = np.where((more > _TINY) & menu.may_leave[:, None], price, np.inf)
     best = price.argmin(axis=1)
-    index = np.arange(len(best))
     return price[index, best], np.where(menu.may_leave, saved[index, best], saved[:, -1])
+
+
+def _rising_prices(menu: Menu) -> Floats:
+    """(n, S) price of each step on the convex hull of a job's losses.
+
+    A job's steps can only be taken in their order. Where a dear step precedes cheap ones, all of
+    them have the price of the stretch; so prices rise along a row. The minimax formula of isotonic
+    regression gives the slopes of the hull: the largest over starts at or before a step of the
+    smallest over ends after it.
+    """
+    _, saved, lost = _sums(menu)
+    width = menu.saving.shape[1]
+    more = saved[:, None, 1:] - saved[:, :-1, None]
+    slope = (lost[:, None, 1:] - lost[:, :-1, None]) / np.maximum(more, _TINY)
+    slope[:, np.tri(width, k=-1, dtype=np.bool_)] = np.inf  # an end before its start
+    slope[more <= _TINY] = np.inf
+    least = np.minimum.accumulate(slope[:, :, ::-1], axis=2)[:, :, ::-1]
+    steps = np.arange(width)
+    hull: Floats = np.maximum.accumulate(least, axis=1)[:, steps, steps]
+    return hull
 
 
 class _Steps:
@@ -161,9 +186,7 @@ class _Steps:
     def __init__(self, menu: Menu) -> None:
         self._menu = menu
         width = menu.saving.shape[1]
-        price = menu.loss / np.maximum(menu.saving, _TINY)
-        # A job's own steps keep their order: one cheaper than those before it waits for them.
-        price = np.maximum.accumulate(price, axis=1) + _LATE * menu.late[:, None]
+        price = _rising_prices(menu) + _LATE * menu.late[:, None]
         real = np.flatnonzero(menu.saving.ravel() > _TINY)
         order = real[np.argsort(price.ravel()[real], kind="stable")]
         self._row = order // width
