@@ -45,7 +45,7 @@ def _rows(report: EnergyReport) -> Iterator[Row]:
         if figure.name not in _OF_JOBS:  # the rows of the jobs add up to those two
             yield _row(report, figure.name, figure)
     for job in report.jobs:
-        who = {"subject": job.job_id, "team": job.team, "tier": job.tier}
+        who = {"subject": job.job_id, "team": job.team, "tier": job.tier, "gpus": job.gpus}
         yield _row(report, Line.JOB.value, job.running) | who
         if job.held_idle.joules:
             yield _row(report, Line.HELD_IDLE.value, job.held_idle) | who
@@ -61,6 +61,7 @@ def _row(report: EnergyReport, line: str, figure: EnergyFigure) -> dict[str, obj
         "start_at": epoch_milliseconds(report.start),
         "team": "",
         "tier": "",
+        "gpus": 1 if line == GPU_LINE else 0,
         "joules": figure.joules,
         "band_joules": figure.band_joules,
         "seconds": report.seconds,

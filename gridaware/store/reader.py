@@ -69,6 +69,8 @@ class EnergySum:
     method: str
     flags: str
     """Separated by spaces."""
+    gpus: int
+    """The most it had."""
     joules: float
     band_joules: float
     seconds: float
@@ -217,6 +219,7 @@ class StoreReader:
         query = (
             select(
                 *keys,
+                func.max(columns.gpus).label("gpus"),
                 func.sum(columns.joules).label("joules"),
                 func.sum(columns.band_joules).label("band_joules"),
                 func.sum(columns.seconds).label("seconds"),

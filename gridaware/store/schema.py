@@ -80,6 +80,7 @@ energy = Table(
     Column("start_at", BigInteger, nullable=False),
     Column("team", String(64), nullable=False),
     Column("tier", String(16), nullable=False),
+    Column("gpus", Integer, nullable=False),
     Column("joules", Float, nullable=False),
     Column("band_joules", Float, nullable=False),
     Column("seconds", Float, nullable=False),

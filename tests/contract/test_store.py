@@ -266,7 +266,9 @@ def test_energy_of_whole_periods_adds_up_by_subject_method_and_flag(store, reade
     store.ledger.flush()
     sums = reader.energy(NOON, NOON + timedelta(minutes=3, seconds=59))
     jobs = [s for s in sums if s.line == "job"]
-    assert [(s.subject, s.team, s.tier) for s in jobs] == [("train", "vision", "flex-2")] * 2
+    assert [(s.subject, s.team, s.tier, s.gpus) for s in jobs] == [
+        ("train", "vision", "flex-2", 4)
+    ] * 2
     by_method = {s.method: s for s in jobs}
     counted, joined = by_method["counter"], by_method["integrated"]
     assert (counted.joules, counted.band_joules, counted.seconds) == (300.0, 2.0, 120.0)

@@ -71,16 +71,20 @@ def power(
     return json_response(msgspec.json.encode(answer))
 
 
-@router.get("/reports/energy", responses=responses_of("`lines` by what was asked for."))
+@router.get("/reports/energy", responses=responses_of("Figures with method and error band."))
 def energy(
     web: WebContext,
-    by: Literal["job", "team", "gpu", "total"] = "job",
+    by: Literal["job", "team", "gpu", "total"] | None = None,
     start: Start = None,
     end: End = None,
 ) -> Response:
-    """Energy in joules with method, coverage and error band; the last day by default."""
+    """Energy in joules: the lines that sum to the meter, and the same by job, team and GPU.
+
+    Counts the whole periods (a minute, or less around events) within the range; the last day by
+    default. ``by`` leaves out the parts that were not asked for.
+    """
     first, last = _range(web, start, end, timedelta(days=1))
-    answer = energy_answer(web.reader.energy(first, last), by, first, last)
+    answer = energy_answer(web.reader.energy(first, last), first, last, by)
     return json_response(msgspec.json.encode(answer))
 
 

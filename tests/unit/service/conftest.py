@@ -4,19 +4,24 @@ import json
 import socketserver
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from gridaware.clock import ManualClock
 from gridaware.service.app import build_app
 from gridaware.service.keys import api_key_line
 from gridaware.service.settings import WebSettings
 from gridaware.store.controller import ControllerStore
+
+with warnings.catch_warnings():
+    # Starlette asks for another version of httpx than the one that everything else here uses.
+    warnings.simplefilter("ignore")
+    from fastapi.testclient import TestClient
 
 NOON = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 KEY = "gw_a-key-for-tests"

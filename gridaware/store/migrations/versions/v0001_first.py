@@ -54,6 +54,7 @@ def upgrade() -> None:
         sa.Column("start_at", sa.BigInteger, nullable=False),
         sa.Column("team", sa.String(64), nullable=False),
         sa.Column("tier", sa.String(16), nullable=False),
+        sa.Column("gpus", sa.Integer, nullable=False),
         sa.Column("joules", sa.Float, nullable=False),
         sa.Column("band_joules", sa.Float, nullable=False),
         sa.Column("seconds", sa.Float, nullable=False),
