@@ -9,37 +9,69 @@
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from gridaware.domain.errors import InvalidInput
 from gridaware.service.quantities import duration, energy, instant, percent, power
 from gridaware.service.report_page import energy_page, event_page
 from gridaware.service.report_tables import Cell, Table, energy_tables, event_tables
 from gridaware.service.report_words import event_summary, verdict, warning_text
+from gridaware.settlement import energy_report
 from gridaware.settlement.energy_report import EnergyReport
 from gridaware.settlement.event_report import EventReport
 
-__all__ = ["Report", "as_csv", "as_html", "as_json", "as_table", "tables_of", "write_report_files"]
+__all__ = [
+    "Report",
+    "event_report_csv",
+    "event_report_html",
+    "report_json",
+    "report_of",
+    "report_table",
+    "table_csv",
+    "tables_of",
+    "write_report_files",
+]
 
 Report = EventReport | EnergyReport
+Body = Mapping[str, Any]
+"""A report as the API returns it: decoded JSON."""
 PIPE_WIDTH = 1000
 """Wide enough that no cell is ever cut where there is no terminal."""
 _TONES = {"good": "bold green", "short": "bold red", "open": "bold yellow"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def as_json(report: Report) -> str:
+def report_of(body: Report | Body) -> Report:
+    """A report from its decoded JSON; a report itself is returned as it is.
+
+    Raises:
+        InvalidInput: it is no report of a schema we know (``report-malformed``).
+    """
+    if isinstance(body, EventReport | EnergyReport):
+        return body
+    energy_only = body.get("schema") == energy_report.SCHEMA
+    try:
+        if energy_only:
+            return msgspec.convert(body, EnergyReport)
+        return msgspec.convert(body, EventReport)
+    except msgspec.ValidationError as error:
+        raise InvalidInput("report-malformed", f"this is no report: {error}") from error
+
+
+def report_json(report: Report) -> str:
     """The report as one JSON object; instants are UTC in RFC 3339."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
 
 
-def as_csv(table: Table) -> str:
+def table_csv(table: Table) -> str:
     """One table as CSV (RFC 4180). ``schema`` leads every line."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer)
@@ -49,34 +81,30 @@ def as_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
-def as_html(report: Report) -> str:
-    """The report as one page without script or outside resource."""
-    if isinstance(report, EventReport):
-        return event_page(report)
-    return energy_page(report)
+def event_report_csv(body: EventReport | Body) -> str:
+    """The settlement intervals of an event as CSV."""
+    return table_csv(tables_of(report_of(body))[0])
 
 
-def as_table(report: Report, console: Console | None = None) -> str:
-    """The report as text.
+def event_report_html(body: EventReport | Body) -> str:
+    """An event as one page without script or outside resource."""
+    return _html(report_of(body))
+
+
+def report_table(body: Report | Body, console: Console | None = None) -> str:
+    """A report as text.
 
     Args:
-        report: to show.
+        body: to show.
         console: whose colours and width are used; None or one that is no terminal gives plain
             text in which nothing is cut off.
+
+    Raises:
+        InvalidInput: it is no report of a schema we know.
     """
-    terminal = console is not None and console.is_terminal
+    report = report_of(body)
     buffer = io.StringIO()
-    out = Console(
-        file=buffer,
-        force_terminal=terminal,
-        color_system="auto" if terminal else None,
-        no_color=not terminal or console.no_color if console else True,
-        width=console.width if terminal and console else PIPE_WIDTH,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=not terminal,
-    )
+    out = _console(buffer, console)
     _head(out, report)
     for table in tables_of(report):
         if table.rows and table.name not in {"event-evidence", "energy-gpus"}:
@@ -106,15 +134,34 @@ def write_report_files(report: Report, folder: Path) -> list[Path]:
         tables = (*event_tables(report), *energy_tables(report.energy)[1:])
     else:
         stem, tables = f"energy-{report.start:%Y%m%dT%H%M%SZ}", energy_tables(report)
-    files = {f"{stem}.html": as_html(report), f"{stem}.json": as_json(report)}
+    files = {f"{stem}.html": _html(report), f"{stem}.json": report_json(report)}
     for table in tables:
-        files[f"{stem}.{table.name}.csv"] = as_csv(table)
+        files[f"{stem}.{table.name}.csv"] = table_csv(table)
     written = []
     for name, text in files.items():
         path = folder / name
         path.write_text(text, encoding="utf-8", newline="")
         written.append(path)
     return written
+
+
+def _html(report: Report) -> str:
+    return event_page(report) if isinstance(report, EventReport) else energy_page(report)
+
+
+def _console(buffer: io.StringIO, like: Console | None) -> Console:
+    terminal = like is not None and like.is_terminal
+    return Console(
+        file=buffer,
+        force_terminal=terminal,
+        color_system="auto" if terminal else None,
+        no_color=like.no_color if like is not None and terminal else True,
+        width=like.width if like is not None and terminal else PIPE_WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=not terminal,
+    )
 
 
 def _head(out: Console, report: Report) -> None:

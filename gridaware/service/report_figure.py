@@ -85,7 +85,12 @@ def _draw(axes: Axes, report: EventReport) -> None:
         label=f"Target {power(limit, highest)}",
     )
     axes.plot(
-        [_num(at) for at in times], watts, color=_INKS["measured"], lw=1.5, label="Measured power"
+        [_num(at) for at in times],
+        watts,
+        color=_INKS["measured"],
+        lw=1.5,
+        zorder=4,
+        label="Measured power",
     )
     axes.fill_between([_num(at) for at in times], watts, color=_INKS["measured"], alpha=0.10, lw=0)
     if report.window_start < report.ready_at < report.window_end:
@@ -93,6 +98,9 @@ def _draw(axes: Axes, report: EventReport) -> None:
     axes.set_ylim(0, highest / divisor * 1.12)
     axes.set_ylabel(f"Power at the meter, {unit}", color=_INKS["ink"])
     axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", " "))
+    )
     if times:
         axes.set_xlim(_num(curve.start), _num(times[-1]))
     _dress(axes)

@@ -13,7 +13,13 @@ from gridaware.service.quantities import duration, energy, instant, percent, pow
 from gridaware.service.report_figure import event_figure
 from gridaware.service.report_style import STYLE
 from gridaware.service.report_tables import Table, energy_tables, event_tables
-from gridaware.service.report_words import LINE_NAMES, event_summary, verdict, warning_text
+from gridaware.service.report_words import (
+    LINE_NAMES,
+    METHOD_NAMES,
+    event_summary,
+    verdict,
+    warning_text,
+)
 from gridaware.settlement.energy_report import EnergyReport
 from gridaware.settlement.event_report import EventReport
 
@@ -178,9 +184,10 @@ def _clocks(report: EventReport) -> str:
         ("Down", rates.down_watts_per_minute, rates.down_limit_watts_per_minute, rates.down_kept),
         ("Up", rates.up_watts_per_minute, rates.up_limit_watts_per_minute, rates.up_kept),
     ]
+    like = max((seen or 0.0 for _, seen, _, _ in rows), default=0.0)
     ramps = " · ".join(
-        f"{name} {power(seen)}/min"
-        + (f" of {power(limit)}/min allowed{'' if kept else ' — exceeded'}" if limit else "")
+        f"{name} {power(seen, like)}/min"
+        + (f" of {power(limit, like)}/min allowed{'' if kept else ' — exceeded'}" if limit else "")
         for name, seen, limit, kept in rows
         if seen is not None
     )
@@ -196,7 +203,7 @@ def _energy_bar(report: EnergyReport) -> str:
     bar = "".join(
         f'<span class="part {name}" style="flex-grow:{share:.4f}"></span>'
         for name, share in parts
-        if share > 0
+        if share >= 0.0005
     )
     keys = "".join(
         f'<li><span class="swatch {name}"></span>{LINE_NAMES.get(name, name)} '
@@ -214,7 +221,7 @@ def _method(report: EventReport) -> str:
         (
             "Reference",
             (
-                f"{power(like)}, {reference.method.replace('_', ' ')} over the "
+                f"{power(like)}, {METHOD_NAMES.get(reference.method, reference.method)} over the "
                 f"{duration(reference.window_seconds)} before {instant(reference.frozen_at)} "
                 f"({reference.quality})"
             ),

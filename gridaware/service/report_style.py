@@ -62,8 +62,8 @@ font-size:.9rem}
 .unmanaged{background:#cc79a7}.overhead{background:#e69f00}.unexplained{background:#d55e00}
 .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:.6rem}
 .scroll:focus-visible,summary:focus-visible{outline:3px solid var(--measured);outline-offset:2px}
-table{width:100%;border-collapse:collapse;font-size:.9rem}
-th,td{padding:.5rem .8rem;text-align:left;white-space:nowrap}
+table{width:100%;border-collapse:collapse;font-size:.86rem}
+th,td{padding:.5rem .65rem;text-align:left;white-space:nowrap}
 thead th{border-bottom:1px solid var(--line);background:var(--card);color:var(--soft);
 font-weight:600}
 tbody tr+tr td{border-top:1px solid var(--grid)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gridaware.service.quantities import duration, energy, instant, percent, power
 from gridaware.settlement.event_report import EventReport
 
-__all__ = ["LINE_NAMES", "Verdict", "event_summary", "verdict", "warning_text"]
+__all__ = ["LINE_NAMES", "METHOD_NAMES", "Verdict", "event_summary", "verdict", "warning_text"]
 
 LINE_NAMES = {
     "job": "Jobs",
@@ -15,6 +15,8 @@ LINE_NAMES = {
     "overhead": "Overhead",
     "unexplained": "Unexplained",
 }
+
+METHOD_NAMES = {"meter_before_after": "meter before, meter after"}
 
 _WARNINGS = {
     "window-shorter-than-deadline": "The event ended before the programme's deadline for full "
@@ -76,6 +78,8 @@ def event_summary(report: EventReport) -> str:
         f"{energy(delivered.delivered_kwh * 3.6e6)} of {energy(delivered.owed_kwh * 3.6e6)} owed, "
         f"{percent(delivered.performance_ratio)}."
     )
+    if delivered.performance_ratio > report.paid_band[1]:
+        held += f" What lies beyond {percent(report.paid_band[1], 0)} is not paid."
     paused = sum(pause.verified_at is not None for pause in report.pauses)
     lost = sum(max(job.seconds_lost or 0.0, 0.0) for job in report.jobs)
     cost = f" It cost {duration(lost)} of work in {len(report.jobs)} jobs"
