@@ -1,0 +1,200 @@
+"""What every GPU driver owes its callers, held against each driver that we have.
+
+Both stand on the same registers, so what one does the other must see.
+"""
+
+import math
+
+import pytest
+
+from gridaware.clock import SystemClock
+from gridaware.devices import nvml
+from gridaware.domain.errors import (
+    DeviceError,
+    DeviceLost,
+    DeviceNoPermission,
+    DeviceNotSupported,
+    DeviceOutOfRange,
+    DeviceResetRequired,
+    DriverGone,
+)
+from gridaware.domain.reading import Boundary, Method, Quality
+from gridaware.sim import driver as simulated
+from gridaware.sim.nvml.build import build
+from gridaware.sim.plant import Plant
+from gridaware.sim.site import NodeSpec, PlantSpec, build_window
+
+SPEC = PlantSpec((NodeSpec("h100-700", 2),))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def window(tmp_path, monkeypatch):
+    window = build_window(SPEC, 3, tmp_path / "window")
+    Plant(window, SPEC, 3).advance(5.0)
+    monkeypatch.setenv("GRIDAWARE_SIM_WINDOW", str(tmp_path / "window"))
+    monkeypatch.setenv("GRIDAWARE_SIM_NODE", "0")
+    return window
+
+
+@pytest.fixture(params=["nvml", "sim"])
+def driver(request, window, tmp_path, library):
+    if request.param == "nvml":
+        driver = nvml.open_driver({"library": str(library)})
+    else:
+        driver = simulated.open_driver({"window": str(tmp_path / "window"), "node": "0"})
+    driver.open()
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def gpu_id(driver):
+    return driver.gpus()[0].gpu_id
+
+
+def test_identity_is_the_uuid_in_driver_order(driver, window):
+    assert [gpu.gpu_id for gpu in driver.gpus()] == [window.gpu(w).uuid.decode() for w in (0, 1)]
+    assert [gpu.index for gpu in driver.gpus()] == [0, 1]
+    assert driver.gpus()[0].model == "NVIDIA H100 80GB HBM3"
+    assert driver.boundary == "gpu"
+
+
+def test_limits_are_watts(driver, gpu_id):
+    limits = driver.limit_range(gpu_id)
+    assert (limits.least_watts, limits.greatest_watts, limits.default_watts) == (200, 700, 700)
+
+
+def test_a_limit_reads_back_as_it_was_set(driver, gpu_id, window):
+    driver.set_limit_watts(gpu_id, 412.345)
+    assert driver.requested_limit_watts(gpu_id) == pytest.approx(412.345, abs=1e-6)
+    assert driver.enforced_limit_watts(gpu_id) == pytest.approx(412.345, abs=1e-6)
+    assert window.gpu(1).requested_watts == 700.0
+
+
+@pytest.mark.parametrize("watts", [199.0, 701.0, -1.0, math.nan, math.inf])
+def test_a_limit_out_of_range_is_refused(driver, gpu_id, watts):
+    with pytest.raises(DeviceOutOfRange):
+        driver.set_limit_watts(gpu_id, watts)
+    assert driver.requested_limit_watts(gpu_id) == 700.0
+
+
+def test_asking_whether_a_limit_can_be_set_changes_nothing(driver, gpu_id, window):
+    window.gpu(0).requested_watts = 555.0
+    assert driver.can_set(gpu_id) is True
+    window.gpu(0).permission_denied = 1
+    assert driver.can_set(gpu_id) is False
+    with pytest.raises(DeviceNoPermission):
+        driver.set_limit_watts(gpu_id, 300.0)
+    assert window.gpu(0).requested_watts == 555.0
+
+
+def test_the_least_limiter_is_in_force(driver, gpu_id, window):
+    window.gpu(0).out_of_band_watts = 500.0
+    assert driver.requested_limit_watts(gpu_id) == 700.0
+    assert driver.enforced_limit_watts(gpu_id) == 500.0
+
+
+def test_power_and_energy_say_what_they_are(driver, gpu_id, window):
+    power, energy = driver.power_watts(gpu_id), driver.energy_joules(gpu_id)
+    assert power.watts == pytest.approx(window.gpu(0).true_watts, rel=0.065)
+    assert (power.boundary, power.method) == (Boundary.GPU, Method.INSTANT)
+    assert power.quality is Quality.GOOD
+    assert energy.joules == pytest.approx(5 * 95.0, rel=0.03)
+    assert (SystemClock().wall() - power.at).total_seconds() < 60
+
+
+def test_a_gpu_without_the_instant_field_gives_the_average(driver, gpu_id, window):
+    window.gpu(0).instant_unsupported = 1
+    assert driver.power_watts(gpu_id).method is Method.AVERAGED
+
+
+def test_a_module_is_labelled(driver, window):
+    for which in (0, 1):
+        window.gpu(which).module_scope = 1
+    driver.close()
+    driver.open()
+    gpu_id = driver.gpus()[0].gpu_id
+    assert driver.boundary == "module"
+    assert driver.power_watts(gpu_id).boundary is Boundary.MODULE
+    driver.set_limit_watts(gpu_id, 400.0)
+    assert driver.enforced_limit_watts(gpu_id) == 400.0
+
+
+def test_what_a_gpu_lacks_is_not_supported_and_works_again_if_it_had_worked(driver, gpu_id, window):
+    assert driver.energy_joules(gpu_id).joules > 0
+    window.gpu(0).energy_unsupported = 1
+    with pytest.raises(DeviceNotSupported):
+        driver.energy_joules(gpu_id)
+    window.gpu(0).energy_unsupported = 0
+    assert driver.energy_joules(gpu_id).joules > 0
+
+
+def test_one_bad_gpu_leaves_the_other_alone(driver, window):
+    bad, good = (gpu.gpu_id for gpu in driver.gpus())
+    window.gpu(0).error_code = 16
+    with pytest.raises(DeviceResetRequired):
+        driver.power_watts(bad)
+    window.gpu(0).error_code = 0
+    window.gpu(0).lost = 1
+    with pytest.raises(DeviceLost):
+        driver.enforced_limit_watts(bad)
+    assert driver.power_watts(good).watts > 0
+    assert [gpu.gpu_id for gpu in driver.gpus()] == [good]
+
+
+def test_an_unknown_gpu_is_lost(driver):
+    with pytest.raises(DeviceLost):
+        driver.power_watts("GPU-00000000-0000-0000-0000-000000000000")
+
+
+def test_processes_and_binding_cap_are_the_registers(driver, gpu_id, window):
+    assert driver.processes(gpu_id) == ()
+    assert driver.cap_binds(gpu_id) is False
+    window.gpu(0).load(1).pid = 99
+    window.gpu(0).load(1).state = 1
+    window.gpu(0).cap_binds = 1
+    assert driver.processes(gpu_id) == (99,)
+    assert driver.cap_binds(gpu_id) is True
+
+
+def test_a_driver_that_was_reloaded_is_gone_until_it_is_opened_again(driver, gpu_id, window):
+    window.node(0).driver_epoch += 1
+    for call in (driver.power_watts, driver.enforced_limit_watts, driver.processes):
+        with pytest.raises(DriverGone):
+            call(gpu_id)
+    with pytest.raises(DriverGone):
+        driver.gpus()
+    driver.open()
+    assert driver.power_watts(gpu_id).watts > 0
+
+
+def test_a_driver_that_is_not_loaded_says_so_at_once(driver, gpu_id, window):
+    window.node(0).driver_gone = 1
+    with pytest.raises(DriverGone):
+        driver.power_watts(gpu_id)
+    driver.close()
+    with pytest.raises(DriverGone):
+        driver.open()
+
+
+def test_every_call_of_a_broken_gpu_raises_a_device_error_and_nothing_else(driver, gpu_id, window):
+    calls = (
+        driver.can_set,
+        driver.requested_limit_watts,
+        driver.enforced_limit_watts,
+        lambda gpu: driver.set_limit_watts(gpu, 300.0),
+        driver.power_watts,
+        driver.energy_joules,
+        driver.processes,
+        driver.cap_binds,
+    )
+    for code in (1, 2, 6, 8, 9, 10, 15, 16, 18, 19, 28, 999):
+        window.gpu(0).error_code = code
+        for call in calls:
+            with pytest.raises(DeviceError):
+                call(gpu_id)
