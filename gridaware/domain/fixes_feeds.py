@@ -27,7 +27,7 @@ _EVENTS = {
     "event-not-utf8": "Encode the message as UTF-8.",
     "event-not-json": "Correct the JSON at the place shown.",
     "event-not-object": "Send one JSON object, not a list or a plain value.",
-    "event-nested": "Send the plain object that docs/webhook.md shows.",
+    "event-nested": "Send one flat object; only the target is an object within it.",
     "event-key-repeated": "Give each key once.",
     "event-key-unknown": "Use the key that is suggested, or leave it out.",
     "event-key-missing": "Add the key; an event has at least id, start, target and one of end, "
@@ -74,6 +74,10 @@ _FEEDS = {
     "feeds-too-many": "Remove feeds that are no longer used.",
     "feed-settings-invalid": "Correct each setting shown.",
     "feed-settings-not-json": "Write the settings as one JSON object.",
+    "feed-impostor": "Report it to whoever wrote that feed kind.",
+    "feed-time-not-utc": "Report it to whoever wrote that feed kind.",
+    "feed-raw-too-large": "Report it to whoever wrote that feed kind.",
+    "refusals-suppressed": "Find out who sends so many messages that are refused.",
     "feed-hung": "Look at what the feed waits for; its requests in force go on meanwhile.",
     "feed-failed": "Look into the log of control for the trace.",
     "secret-reference": "Write `env:NAME` or `file:/absolute/path`; never the secret itself.",
@@ -95,6 +99,7 @@ _FEEDS = {
     "tell-refused": "Look at why the receiver refuses the status message.",
     "tell-unreachable": "Look at whether the status URL answers.",
     "tell-overflow": "Look at whether the status URL answers.",
+    "peer-unreachable": "Check the URL, the network, and whether the server behind it runs.",
     "answer-too-large": "Check that the URL is the right one.",
     "answer-too-late": "Check the network and the server behind the URL.",
 }

@@ -13,10 +13,10 @@ away is no cancellation: that is a row of its own, with ``cancel`` true.
 """
 
 import csv
+import errno
 import json
 import math
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,6 +35,7 @@ from gridaware.domain.eventjson import (
 )
 from gridaware.domain.signal import SECONDS_ABSURD, Signal
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, PolledSettings
+from gridaware.feeds.plain_file import open_plain
 
 __all__ = ["FileFeed", "FileSettings", "Row", "read_rows"]
 
@@ -182,20 +183,18 @@ def read_rows(text: str, reader: Callable[[str], Iterator[Row]]) -> list[Row]:
 def _load(path: Path, known: tuple[int, ...] | None) -> tuple[str | None, tuple[int, ...] | None]:
     """The file's text and version; no text where it is the known version."""
     try:
-        # Not blocking: a FIFO in the place of the file must not hang this thread.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_plain(path) as file:
+            status = os.fstat(file.fileno())
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            data = b"" if version == known else file.read(BYTES_AT_MOST + 1)
     except FileNotFoundError:
         raise Unavailable("file-missing", f"there is no file {path}") from None
     except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise InvalidInput("file-not-regular", f"{path} is not a plain file") from None
         raise Unavailable("file-unreadable", f"{path}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidInput("file-not-regular", f"{path} is not a plain file")
-        version = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if version == known:
-            return None, known
-        data = file.read(BYTES_AT_MOST + 1)
+    if version == known:
+        return None, known
     if len(data) > BYTES_AT_MOST:
         raise InvalidInput("file-too-large", f"{path} has more than 4 MiB")
     try:
@@ -254,8 +253,8 @@ def _json_row(line: int, content: str) -> Row:
 
 def _csv(text: str) -> Iterator[Row]:
     """The lines of a CSV, each parsed on its own, so that an open quote spoils no other."""
-    lines = text.splitlines()
-    header = [name.strip() for name in _cells(lines[0])] if lines else []
+    lines = text.replace("\r\n", "\n").split("\n")
+    header = [name.strip() for name in _cells(lines[0])]
     if not any(header) or len(set(header)) != len(header):
         raise InvalidInput("file-header", "the first line does not name each column once")
     for line, content in enumerate(lines[1:], start=2):

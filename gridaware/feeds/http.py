@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from gridaware.domain.errors import TimedOut, Unavailable
 
-__all__ = ["Answer", "exchange", "is_loopback"]
+__all__ = ["Answer", "exchange", "host_of", "is_loopback"]
 
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0
@@ -70,24 +70,37 @@ def exchange(
                 stream=True,
             ) as response:
                 content = _read(response, answer_bytes_at_most)
-                return Answer(response.status_code, dict(response.headers), content)
+        if guard.is_cut:  # headers that were cut off look complete to http.client
+            raise _late(url, deadline_seconds)
+        return Answer(response.status_code, dict(response.headers), content)
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-        host = urlsplit(url).hostname
         if guard.is_cut:
-            raise TimedOut(
-                "answer-too-late", f"{host} did not answer within {deadline_seconds:g} s"
-            ) from None
-        raise Unavailable("peer-unreachable", f"{host}: {type(error).__name__}") from error
+            raise _late(url, deadline_seconds) from None
+        raise Unavailable("peer-unreachable", f"{host_of(url)}: {type(error).__name__}") from error
     finally:
         timer.cancel()
         guard.close()
 
 
+def host_of(url: str) -> str:
+    """The host that ``url`` names, or an empty string."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
 def is_loopback(url: str) -> bool:
     """Whether ``url`` leads to this machine by its very name."""
-    host = urlsplit(url).hostname or ""
+    host = host_of(url)
     return host in {"localhost", "::1"} or (
         host.startswith("127.") and all(part.isdigit() for part in host.split("."))
+    )
+
+
+def _late(url: str, deadline_seconds: float) -> TimedOut:
+    return TimedOut(
+        "answer-too-late", f"{host_of(url)} did not answer within {deadline_seconds:g} s"
     )
 
 

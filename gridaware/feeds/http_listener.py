@@ -99,7 +99,9 @@ def build_app(
             return problem(error, fix_of)
         except Exception:
             log.exception("a signal for feed %s failed", feed_id)
-            return problem(Bug("internal", "the signal could not be handled"), fix_of)
+            fault = Bug("internal", "the signal could not be handled")
+            _note(runner, running, feed_id, fault, body)
+            return problem(fault, fix_of)
         return _json(HTTPStatus.OK, asdict(receipt))
 
     async def healthz(_: Request) -> Response:

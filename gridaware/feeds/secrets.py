@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 from gridaware.domain.errors import ConfigError
+from gridaware.feeds.plain_file import open_plain
 
 __all__ = ["REFERENCE_PATTERN", "read_secret"]
 
@@ -43,18 +44,15 @@ def read_secret(reference: str) -> bytes:
 
 def _read_private(path: Path, reference: str) -> bytes:
     try:
-        # Not blocking: a FIFO in the place of the file must not hang the process.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_plain(path) as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            secret = file.read(BYTES_AT_MOST)
     except OSError as error:
         raise ConfigError(
             "secret-missing", f"{path}: {error.strerror}", reference=reference
         ) from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
-            raise ConfigError(
-                "secret-exposed",
-                f"{path} has mode {stat.S_IMODE(status.st_mode):04o}, not 0600",
-                reference=reference,
-            )
-        return file.read(BYTES_AT_MOST)
+    if mode & 0o077:
+        raise ConfigError(
+            "secret-exposed", f"{path} has mode {mode:04o}, not 0600", reference=reference
+        )
+    return secret

@@ -9,7 +9,6 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import stamina
 
@@ -17,7 +16,7 @@ from gridaware.clock import Clock
 from gridaware.control.ports import FeedReport
 from gridaware.domain.errors import ConfigError, GridawareError, Refused, Unavailable
 from gridaware.domain.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
-from gridaware.feeds.http import exchange, is_loopback
+from gridaware.feeds.http import exchange, host_of, is_loopback
 from gridaware.feeds.kind import Tells
 
 __all__ = ["StatusCaller", "TellQueue", "check_status_url", "status_body"]
@@ -33,12 +32,8 @@ def check_status_url(url: str) -> None:
     Raises:
         ConfigError: it is neither https nor http to this machine (``status-url-insecure``).
     """
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if host and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(url))):
+    secure = url.startswith("https://") and host_of(url)
+    if secure or (url.startswith("http://") and is_loopback(url)):
         return
     raise ConfigError(
         "status-url-insecure", "the status URL is neither https nor http to this machine"

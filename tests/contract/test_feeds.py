@@ -1,0 +1,312 @@
+"""What every feed kind holds to, whoever wrote it: parametrised from the registry.
+
+A kind's rig says how its grid side speaks. A kind in the registry without a rig fails the suite.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridaware.clock import ManualClock
+from gridaware.domain.errors import GridawareError
+from gridaware.domain.event import event_id_of
+from gridaware.domain.eventjson import event_to_json
+from gridaware.domain.fixes_feeds import FIXES
+from gridaware.domain.programme import FeedSpec
+from gridaware.domain.signal import EventKind, Quantity, Signal, TargetSpec
+from gridaware.feeds import FEED_KINDS
+from gridaware.feeds.kind import Feed, Hears, Polls, Push, Tells
+from gridaware.feeds.runner import RunningFeed
+from gridaware.sim.grid import signed_headers
+
+NOW = datetime(2026, 11, 30, 14, 0, tzinfo=UTC)
+SECRET = b"0123456789abcdef-contract"
+
+
+@dataclass(frozen=True)
+class Said:
+    """One event as a grid operator means it: an hour from 14:10Z on."""
+
+    name: str = "dr-1"
+    revision: int = 0
+    key: str = "reduce_percent"
+    value: float = 40
+    kind: str = "live"
+
+    def body(self) -> dict[str, object]:
+        return {
+            "id": self.name,
+            "revision": self.revision,
+            "kind": self.kind,
+            "start": "2026-11-30T08:10:00-06:00",
+            "duration": "PT1H",
+            "target": {self.key: self.value},
+            "priority": 2,
+        }
+
+
+class Rig:
+    """One kind with its grid side: ``say`` speaks, ``heard`` returns what control would get."""
+
+    kind = ""
+
+    def __init__(self, clock: ManualClock, folder: Path) -> None:
+        self.clock = clock
+        self.folder = folder
+        self.signals: list[Signal] = []
+        self.refused: list[tuple[str, str, str, str]] = []
+        self.running = self.open()
+
+    def settings(self) -> dict[str, object]:
+        raise NotImplementedError
+
+    def say(self, *events: Said) -> None:
+        raise NotImplementedError
+
+    def say_raw(self, message: bytes) -> None:
+        """Say something that is no event."""
+        raise NotImplementedError
+
+    def open(self) -> RunningFeed:
+        spec = FeedSpec("grid", self.kind, "emergency", settings_json=json.dumps(self.settings()))
+        return RunningFeed(spec, NOW, self.clock, lambda *what: self.refused.append(what))
+
+    def restart(self) -> None:
+        self.running = self.open()
+        self.signals.clear()
+
+    def heard(self) -> list[Signal]:
+        if isinstance(self.running.feed, Polls):
+            self.running.poll_once(self.signals.append)
+        return self.signals
+
+
+class WebhookRig(Rig):
+    kind = "webhook"
+
+    def settings(self) -> dict[str, object]:
+        return {"secrets": ["env:CONTRACT_SECRET"], "rate_per_second": 1000}
+
+    def say(self, *events: Said) -> None:
+        for event in events:
+            self.say_raw(json.dumps(event.body()).encode())
+
+    def say_raw(self, message: bytes) -> None:
+        headers = {k.lower(): v for k, v in signed_headers(SECRET, message, self.clock).items()}
+        push = Push(headers, message, self.clock.wall(), self.clock.monotonic_seconds())
+        try:
+            self.signals.append(self.running.feed.hear(push))
+        except GridawareError as error:
+            self.running.refused(error, "")
+        self.clock.advance(1)  # the next one has another timestamp
+
+
+class FileRig(Rig):
+    kind = "file"
+
+    def settings(self) -> dict[str, object]:
+        (self.folder / "said.jsonl").touch()
+        return {"path": str(self.folder / "said.jsonl")}
+
+    def say(self, *events: Said) -> None:
+        for event in events:
+            self.say_raw(json.dumps({"t_s": 0, **event.body()}).encode())
+
+    def say_raw(self, message: bytes) -> None:
+        with (self.folder / "said.jsonl").open("ab") as file:
+            file.write(message.replace(b"\n", b" ") + b"\n")
+
+
+class ScheduleRig(Rig):
+    """A schedule has no sender: what it says is settings, so bad messages are bad settings."""
+
+    kind = "schedule"
+    windows: tuple[dict[str, Any], ...] = ()
+
+    def settings(self) -> dict[str, object]:
+        quiet = {
+            "name": "quiet",
+            "cron": "0 0 29 2 *",
+            "duration": "PT1M",
+            "target": {"limit_kw": 1},
+        }
+        return {"timezone": "America/Chicago", "windows": [quiet, *self.windows]}
+
+    def say(self, *events: Said) -> None:
+        for event in events:
+            window = {
+                "name": event.name,
+                "cron": "10 8 * * *",
+                "duration": "PT1H",
+                "target": {event.key: event.value},
+                "kind": event.kind,
+                "revision": event.revision,
+                "priority": 2,
+            }
+            others = [old for old in self.windows if old["name"] != event.name]
+            self._replace((*others, window))
+
+    def say_raw(self, message: bytes) -> None:
+        self._replace((*self.windows, {"name": "bad", "cron": message.decode("latin-1")}))
+
+    def _replace(self, windows: tuple[dict[str, Any], ...]) -> None:
+        kept, self.windows = self.windows, windows
+        try:
+            # Replaced in place, as control does: what was delivered stays delivered.
+            self.running.feed = self.open().feed
+        except GridawareError as error:
+            self.windows = kept
+            self.running.refused(error, "")
+        else:
+            self.running.poll_once(self.signals.append)
+
+
+RIGS = {rig.kind: rig for rig in (WebhookRig, FileRig, ScheduleRig)}
+
+
+@pytest.fixture(params=FEED_KINDS.names())
+def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    monkeypatch.setenv("CONTRACT_SECRET", SECRET.decode())
+    return RIGS[request.param](ManualClock(NOW), tmp_path)
+
+
+def day(signals: list[Signal]) -> list[Signal]:
+    """Those of the day in question: a schedule also announces the days after."""
+    return [s for s in signals if s.request is None or s.request.start < NOW + timedelta(hours=1)]
+
+
+def test_a_kind_can_at_least_hear_or_ask(rig: Rig) -> None:
+    feed: Feed[Any] = rig.running.feed
+    assert isinstance(feed, (Polls, Hears))
+    assert feed.settings_model.model_config["extra"] == "forbid"
+    assert not isinstance(feed, Tells) or feed.can_tell() is False
+
+
+def test_provenance_is_whole(rig: Rig) -> None:
+    rig.say(Said())
+    (signal,) = day(rig.heard())
+    assert signal.feed_id == "grid"
+    assert signal.source_id.startswith("dr-1")
+    assert event_id_of(signal.feed_id, signal.source_id).startswith("grid.dr-1")
+    assert 0 < len(signal.raw.encode()) <= 65_536
+    assert signal.received_seconds == 1000.0
+    assert signal.received_at == NOW
+
+
+def test_times_are_utc_and_watts_are_watts(rig: Rig) -> None:
+    rig.say(
+        Said("a"),
+        Said("b", key="limit_kw", value=12.5, kind="drill"),
+        Said("c", key="reduce_kw", value=3, kind="test"),
+        Said("d", key="limit_percent_of_baseline", value=75),
+    )
+    heard = day(rig.heard())
+    for signal in heard:
+        request = signal.request
+        assert request is not None
+        assert request.start == datetime(2026, 11, 30, 14, 10, tzinfo=UTC)
+        assert request.end == datetime(2026, 11, 30, 15, 10, tzinfo=UTC)
+        assert request.priority == 2
+        for instant in (request.start, request.end, signal.received_at):
+            assert instant.utcoffset() == timedelta(0)
+        event_to_json(signal)
+    assert [(s.request.target, s.request.kind) for s in heard if s.request] == [
+        (TargetSpec(Quantity.REDUCTION_FRACTION, 0.4), EventKind.LIVE),
+        (TargetSpec(Quantity.LIMIT_WATTS, 12_500.0), EventKind.DRILL),
+        (TargetSpec(Quantity.REDUCTION_WATTS, 3000.0), EventKind.TEST),
+        (TargetSpec(Quantity.LIMIT_FRACTION, 0.75), EventKind.LIVE),
+    ]
+
+
+def test_a_duplicate_is_recognisable(rig: Rig) -> None:
+    rig.say(Said(), Said())
+    heard = day(rig.heard())
+    assert {(s.source_id, s.revision, s.request) for s in heard} == {
+        (heard[0].source_id, 0, heard[0].request)
+    }
+    # A poll that finds nothing new hands over nothing.
+    before = len(rig.heard())
+    assert len(rig.heard()) == before
+
+
+def test_a_restart_says_the_same_again(rig: Rig) -> None:
+    rig.say(Said("a"), Said("b"))
+    first = {(s.source_id, s.revision, s.request) for s in day(rig.heard())}
+    rig.restart()
+    if rig.kind == "webhook":
+        rig.say(Said("a"), Said("b"))
+    assert {(s.source_id, s.revision, s.request) for s in day(rig.heard())} == first
+
+
+def test_a_late_event_is_still_told(rig: Rig) -> None:
+    rig.clock.advance(30 * 60)  # half of its hour is over
+    rig.say(Said())
+    (signal,) = day(rig.heard())
+    assert signal.request is not None
+    assert signal.request.start < signal.received_at
+
+
+def test_revisions_keep_their_number_in_whatever_order_they_come(rig: Rig) -> None:
+    rig.say(Said(revision=2, value=20))
+    rig.say(Said(revision=0, value=40))
+    rig.say(Said(revision=1, value=30))
+    told = [(s.revision, s.request.target.value) for s in day(rig.heard()) if s.request]
+    assert told == [(2, 0.2), (0, 0.4), (1, 0.3)]
+    assert len({s.source_id for s in day(rig.heard())}) == 1
+
+
+def test_a_garbled_message_spoils_no_other_and_is_refused_with_advice(rig: Rig) -> None:
+    rig.say(Said("a"))
+    rig.say_raw(b'{"id": "b", ')
+    rig.say(Said("c"))
+    assert [s.source_id[0] for s in day(rig.heard())] == ["a", "c"]
+    ((feed_id, code, message, _),) = rig.refused
+    assert feed_id == "grid"
+    assert message
+    assert code in FIXES
+
+
+def test_an_oversized_message_is_refused(rig: Rig) -> None:
+    rig.say_raw(b'{"id": "' + b"a" * 70_000 + b'"}')
+    rig.say(Said("after"))
+    assert [s.source_id[:5] for s in day(rig.heard())] == ["after"]
+    assert len(rig.refused) == 1
+
+
+HOSTILE = [
+    b"[" * 60_000,
+    b'{"a":' * 10_000,
+    b'{"t_s":0,"id":"../../etc/passwd","start":"now","open_end":true,"target":{"limit_kw":1}}',
+    b'{"t_s":0,"id":"x","start":"now","open_end":true,"target":{"limit_kw":1e999}}',
+    b'{"t_s":0,"id":"x","start":"now","open_end":true,"target":{"limit_kw":-5}}',
+    b'{"t_s":0,"id":"x","start":"now","open_end":true,"target":{"limit_kw":NaN}}',
+    b'{"t_s":0,"id":"x","start":"now","duration":"P9999Y","target":{"limit_kw":0.5}}',
+    b'{"t_s":0,"id":"\\ud800","start":"now","open_end":true,"target":{"limit_kw":1}}',
+    b'{"t_s":' + b"9" * 5000 + b"}",
+    b"\x00\x01\x02 \x7f",
+    b"<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+    b"=cmd|' /C calc'!A0",
+]
+
+
+def test_nothing_hostile_gets_through_or_breaks_the_feed(rig: Rig) -> None:
+    for message in HOSTILE:
+        rig.say_raw(message)
+    rig.say(Said("after"))
+    assert [s.source_id[:5] for s in day(rig.heard())] == ["after"]
+    assert len(rig.refused) == len(HOSTILE)
+    for _, code, message, _ in rig.refused:
+        assert code
+        assert message.isascii()
+
+
+def test_silence_is_no_signal_and_no_failure(rig: Rig) -> None:
+    for _ in range(3):
+        assert rig.heard() == []
+        rig.clock.advance(600)
+    assert rig.running.health.now().failures == 0
+    assert rig.refused == []
