@@ -29,6 +29,8 @@ __all__ = ["Account", "EnergyBook", "Line", "Snapshot", "Tally", "Track"]
 METER_RULES = CounterRules(refresh_seconds=1.0)
 """Site meters refresh about once a second (ERCOT asks for 2 s, NVML boards for far less)."""
 RATE_WINDOW_SECONDS = 60.0
+HANDOVER_STEP = 0.1
+"""Two readings closer than this, relatively, do not tell when a GPU changed hands."""
 
 
 class Line(StrEnum):
@@ -269,10 +271,12 @@ class EnergyBook:
             for account, share in owners:
                 self._tally(account).add(inc, share)
             return inc.joules
-        for side in (before, owners):
+        first = _handover(inc)
+        for side, part in ((before, first), (owners, 1 - first)):
             for account, share in side:
                 tally = self._tally(account)
-                tally.add(inc, share / 2, extra_band=share * inc.joules / 2)
+                off = share * inc.joules * max(first, 1 - first)
+                tally.add(inc, share * part, extra_band=off)
                 tally.raise_flag(Flag.OWNER_UNCERTAIN)
         return inc.joules
 
@@ -321,6 +325,21 @@ class EnergyBook:
         if tally is None:
             tally = self._accounts[account] = Tally()
         return tally
+
+
+def _handover(inc: Increment) -> float:
+    """Share of the increment that belongs to the owner before, of a GPU that changed hands in it.
+
+    Each owner is taken to draw what was read on its own side; the energy between the two readings
+    then tells when one followed the other. Half where it does not.
+    """
+    first, last = inc.before.watts, inc.after.watts
+    if first is None or last is None or inc.joules <= 0:
+        return 0.5
+    if abs(first - last) < HANDOVER_STEP * max(first, last):
+        return 0.5
+    seconds = (inc.joules - last * inc.seconds) / (first - last)
+    return min(max(first * seconds / inc.joules, 0.0), 1.0)
 
 
 def _edge(walk: CounterWalk, rules: CounterRules, now: float) -> float:

@@ -31,7 +31,7 @@ class Flag(StrEnum):
     """Counter and integrated power differ by more than a tenth (ml-energy/zeus#181)."""
     READINGS_MISSING = "readings-missing"
     OWNER_UNCERTAIN = "owner-uncertain"
-    """The GPU changed hands between two readings; its energy was halved between the two."""
+    """A GPU changed hands between two readings, and only their energy tells when."""
 
 
 @dataclass(frozen=True, slots=True)

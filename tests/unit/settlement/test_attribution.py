@@ -117,6 +117,21 @@ def test_a_gpu_that_changes_hands_is_halved_and_the_band_covers_either(site, mak
     assert lines(report)["job"] == pytest.approx(400.0)
 
 
+def test_the_energy_between_two_readings_tells_when_a_job_began(site, make_job):
+    """0.3 s idle at 60 W and 0.7 s of the job at 360 W, seen only before and after."""
+    book = EnergyBook(FIXED)
+    jobs = [make_job("one", gpus=("a",))]
+    book.add(site.observe({"a": 60.0}), jobs)
+    start = book.snapshot()
+    site.advance(0.3, {"a": 60.0})
+    site.advance(0.7, {"a": 360.0})
+    book.add(site.observe({"a": 360.0}, {"a": "one"}), jobs)
+    report = energy_report(start, book.snapshot())
+    assert report.jobs[0].running.joules == pytest.approx(252.0)
+    assert lines(report)["unallocated"] == pytest.approx(18.0)
+    assert report.jobs[0].running.band_joules >= 252.0, "the readings alone do not prove it"
+
+
 def test_a_starting_job_pays_for_what_it_holds(site, make_job):
     starting = make_job("new", JobState.STARTING, gpus=("a",))
     book = EnergyBook(FIXED)
