@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["AuthorityBody", "EventBody", "FeedBody", "JobBody"]
+__all__ = ["AuthorityBody", "EventBody", "FeedBody", "JobBody", "ReasonBody", "ReleaseBody"]
 
 _ID = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$")
 Id = Annotated[str, _ID]
@@ -99,3 +99,17 @@ class JobBody(_Body):
     entrypoint_num_cpus: NotNegative = 0.0
     entrypoint_resources: dict[str, NotNegative] = {}
     cluster_id: Id = "default"
+
+
+class ReasonBody(_Body):
+    """Why a person does this."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=400)] | None = None
+    """Kept in the ledger with the person's name."""
+
+
+class ReleaseBody(_Body):
+    """Whether a release may break what open events ask."""
+
+    confirm: Literal["opt out"] | None = None
+    """Opts out of every open event; without it they forbid a release."""

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from gridaware.service.bodies import EventBody
+from gridaware.service.bodies import EventBody, ReasonBody
 from gridaware.service.context import Actor, IdempotencyKey, WebContext, json_response
 from gridaware.service.documents import (
     Cursor,
@@ -23,6 +23,8 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/events", tags=["events"])
 
+_SELF_CONTAINED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""A report page needs nothing else, so a browser need not let it."""
 _VERBS = {
     "cancel": ("event.cancel", "Cancel an event that a person sent."),
     "opt-out": ("event.opt_out", "Opt out of an event of the grid; its feed is told if it can be."),
@@ -76,7 +78,8 @@ def event_report(
 
     report = msgspec.json.decode(body)
     if form == "html":
-        return Response(event_report_html(report), media_type="text/html")
+        headers = {"Content-Security-Policy": _SELF_CONTAINED}
+        return Response(event_report_html(report), media_type="text/html", headers=headers)
     name = f'attachment; filename="{event_id.replace(":", "_")}.csv"'
     return Response(
         event_report_csv(report), media_type="text/csv", headers={"Content-Disposition": name}
@@ -85,9 +88,13 @@ def event_report(
 
 def _command(command: str) -> Callable[..., Awaitable[Response]]:
     async def command_event(
-        event_id: Name, web: WebContext, actor: Actor, key: IdempotencyKey
+        event_id: Name,
+        web: WebContext,
+        actor: Actor,
+        key: IdempotencyKey,
+        body: ReasonBody | None = None,
     ) -> Response:
-        args = {"event_id": event_id}
+        args = {"event_id": event_id} | ({} if body is None else body.given())
         return json_response(
             await web.control.send(command, args, actor=actor, idempotency_key=key)
         )

@@ -6,6 +6,7 @@ import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from gridaware.service.bodies import ReleaseBody
 from gridaware.service.context import Actor, IdempotencyKey, WebContext, json_response
 from gridaware.service.documents import (
     Cursor,
@@ -82,9 +83,15 @@ for _verb, _what in {
     )
 
 
-@router.post("/release", responses=responses_of("What was released."))
-async def release_fleet(web: WebContext, actor: Actor, key: IdempotencyKey) -> Response:
-    """Restore the limits that were found on every node, now, whatever any event asks."""
+@router.post("/release", responses=responses_of("The events that were opted out of."))
+async def release_fleet(
+    web: WebContext, actor: Actor, key: IdempotencyKey, body: ReleaseBody | None = None
+) -> Response:
+    """Restore the limits that were found on every node, within the ramp.
+
+    Open events forbid it unless the body confirms that they are opted out of.
+    """
+    args = {} if body is None else body.given()
     return json_response(
-        await web.control.send("fleet.release", {}, actor=actor, idempotency_key=key)
+        await web.control.send("fleet.release", args, actor=actor, idempotency_key=key)
     )

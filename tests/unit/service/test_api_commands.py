@@ -39,6 +39,16 @@ def settings(settings, control):
         ("POST", "nodes/n-0/cordon", {}, 200, "node.cordon", {"node_id": "n-0"}),
         ("POST", "nodes/n-0/uncordon", {}, 200, "node.uncordon", {"node_id": "n-0"}),
         ("POST", "release", {}, 200, "fleet.release", {}),
+        ("POST", "release", None, 200, "fleet.release", {}),
+        ("POST", "release", {"confirm": "opt out"}, 200, "fleet.release", {"confirm": "opt out"}),
+        (
+            "POST",
+            "events/e/opt-out",
+            {"reason": "a deadline"},
+            200,
+            "event.opt_out",
+            {"event_id": "e", "reason": "a deadline"},
+        ),
     ],
 )
 def test_each_route_is_one_command_in_the_name_of_the_keys_holder(
@@ -171,6 +181,8 @@ def test_an_answer_of_control_that_breaks_off_or_is_nonsense_is_a_problem(
         ("events", EVENT | {"revision": 1.5}, {"body.revision"}),
         ("feeds", FEED | {"authority": {"greatest_depth": 40}}, {"body.authority.greatest_depth"}),
         ("feeds", FEED | {"kind": 7}, {"body.kind"}),
+        ("release", {"confirm": "yes"}, {"body.confirm"}),
+        ("events/e/opt-out", {"because": "x"}, {"body.because"}),
     ],
 )
 def test_everything_wrong_with_a_body_is_told_at_once(client, control, path, body, where):

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from gridaware.service import render
 from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, JobEnergy
 
 JOB = {
@@ -115,6 +116,27 @@ def test_the_ledger_is_read_in_order_with_its_chain(client, store, noon):
     assert ([e["seq"] for e in rest["items"]], rest["next_cursor"]) == ([4, 5], None)
     odd = client.get("/api/v1/ledger?kind=odd").json()["items"]
     assert [e["seq"] for e in odd] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("form", "media", "disposition"),
+    [
+        ("json", "application/json", None),
+        ("csv", "text/csv; charset=utf-8", 'attachment; filename="grid.dr_1.csv"'),
+        ("html", "text/html; charset=utf-8", None),
+    ],
+)
+def test_a_report_comes_in_the_form_asked_for(
+    client, store, noon, monkeypatch, form, media, disposition
+):
+    monkeypatch.setattr(render, "event_report_csv", lambda body: f"csv of {body['event_id']}")
+    monkeypatch.setattr(render, "event_report_html", lambda body: f"html of {body['event_id']}")
+    put(store, noon, "report", "grid.dr:1", {"event_id": "grid.dr:1"})
+    answer = client.get(f"/api/v1/events/grid.dr:1/report?format={form}")
+    assert answer.headers["Content-Type"] == media
+    assert answer.headers.get("Content-Disposition") == disposition
+    wanted = '{"event_id":"grid.dr:1"}' if form == "json" else f"{form} of grid.dr:1"
+    assert answer.text == wanted
 
 
 # Power
