@@ -1,6 +1,7 @@
 """`gridaware event`: periods in which the site owes something."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,9 @@ from gridaware.cli.output import (
     Form,
     JsonOption,
     OutputOption,
+    colourful,
     form_of,
+    said,
     show_record,
     show_rows,
     tell,
@@ -40,13 +43,13 @@ COLUMNS = (
     Column("REFERENCE", "reference.watts"),
     Column("UNRESOLVED", "unresolved_watts"),
 )
-CAP_COLUMNS = (
+PLAN_COLUMNS = (
     Column("JOB", "job_id"),
     Column("ACTION", "action"),
     Column("CAP", "cap_watts"),
     Column("EXPECTED", "expected_watts"),
     Column("THROUGHPUT", "expected_throughput"),
-    Column("WHY", "message"),
+    Column("WHY", "why"),
 )
 EventId = Annotated[str, typer.Argument(help="The event's id, as `event list` shows it.")]
 StartOption = Annotated[str, typer.Option(help="`now`, or RFC 3339 with a zone.")]
@@ -101,7 +104,8 @@ def send(
 ) -> None:
     """Ask the site for less.
 
-    `gridaware event send --reduce-percent 25 --for PT1H --kind test`. Without --for and --end it goes on until it is cancelled.
+    `gridaware event send --reduce-percent 25 --for PT1H --kind test`. Without --for and --end it
+    goes on until it is cancelled.
     """
     event = connect(context).send_event(
         target=_target(reduce_percent, reduce_kw, limit_kw, limit_percent),
@@ -139,28 +143,28 @@ def preview(
         duration=duration,
     )
     form = form_of(output, as_json)
-    actions = plan.get("actions", [])
+    jobs = plan.get("jobs", [])
     if form is Form.JSON:
         show_record(plan, form)
     else:
-        show_rows(actions, CAP_COLUMNS, form)
+        show_rows(jobs, PLAN_COLUMNS, form)
         if form is Form.TABLE:
             write("\n")
-            show_record(plan, form, hide=("actions",))
-    if (plan.get("shortfall_watts") or 0) > 0:
+            show_record(plan, form, hide=("jobs",))
+    if (plan.get("unresolved_watts") or 0) > 0:
         raise typer.Exit(ExitCode.TARGET_MISSED)
 
 
 @app.command()
 def cancel(context: typer.Context, event_id: EventId) -> None:
     """Cancel an event that a person sent."""
-    _said(dict(connect(context).cancel_event(event_id)))
+    said(dict(connect(context).cancel_event(event_id)))
 
 
 @app.command("opt-out")
 def opt_out(context: typer.Context, event_id: EventId) -> None:
     """Opt out of an event of the grid; its sender is told where the feed can answer."""
-    _said(dict(connect(context).opt_out(event_id)))
+    said(dict(connect(context).opt_out(event_id)))
 
 
 @app.command()
@@ -186,14 +190,16 @@ def report(
         write(json.dumps(body, ensure_ascii=False) + "\n")
     else:
         write(_report_table(body))
-    if body.get("intervals_missed"):
+    if body.get("delivery", {}).get("intervals_missed"):
         raise typer.Exit(ExitCode.TARGET_MISSED)
 
 
 def _report_table(body: dict[str, Any]) -> str:
+    from rich.console import Console
+
     from gridaware.service.render import report_table
 
-    return report_table(body)
+    return report_table(body, Console() if colourful(sys.stdout) else None)
 
 
 def _target(
@@ -215,7 +221,3 @@ def _target(
             "give one of --reduce-percent, --reduce-kw, --limit-kw and --limit-percent",
         )
     return target
-
-
-def _said(event: dict[str, Any]) -> None:
-    tell(f"{event.get('event_id')} is {event.get('state')}: {event.get('why', '')}")

@@ -15,6 +15,7 @@ from gridaware.cli.output import (
     JsonOption,
     OutputOption,
     form_of,
+    said,
     show_record,
     show_rows,
     tell,
@@ -90,7 +91,7 @@ def submit(
     environment = _runtime_env(runtime_env)
     if working_dir is not None:
         environment["working_dir"] = str(working_dir.absolute())
-    job = connect(context).submit_job(
+    answer = connect(context).submit_job(
         shlex.join(entrypoint) if len(entrypoint) > 1 else entrypoint[0],
         gpus=gpus,
         job_id=job_id,
@@ -107,10 +108,10 @@ def submit(
         max_retries=max_retries,
     )
     if wait:
-        _wait(context, job["job_id"], form_of(output, as_json))
+        _wait(context, answer["id"], form_of(output, as_json))
         return
-    show_record(dict(job), form_of(output, as_json))
-    tell(f"watch it: gridaware{target_of(context).as_options} job show {job['job_id']}")
+    show_record(dict(answer), form_of(output, as_json))
+    tell(f"watch it: gridaware{target_of(context).as_options} job show {answer['id']}")
 
 
 @app.command("list")
@@ -172,41 +173,43 @@ def explain(
     """Say why a job is in its state, in one sentence with its numbers."""
     explanation = connect(context).explain_job(job_id)
     form = form_of(output, as_json)
-    sentence = explanation.get("sentence")
-    if form is Form.TABLE and isinstance(sentence, str):
-        write(f"{sentence}\n")
-    else:
+    if form is not Form.TABLE:
         show_record(explanation, form)
+        return
+    write(f"{explanation.get('state')} since {explanation.get('state_since')}: ")
+    write(f"{explanation.get('why')} ({explanation.get('reason')})\n")
+    if explanation.get("plan_why"):
+        write(f"latest plan: {explanation['plan_why']} ({explanation.get('plan_reason')})\n")
 
 
 @app.command()
 def pause(context: typer.Context, job_id: JobId) -> None:
     """Ask a job to save a checkpoint and leave its GPUs."""
-    _said(dict(connect(context).pause_job(job_id)))
+    said(dict(connect(context).pause_job(job_id)))
 
 
 @app.command()
 def resume(context: typer.Context, job_id: JobId) -> None:
     """Let a paused job run again as soon as power and GPUs allow."""
-    _said(dict(connect(context).resume_job(job_id)))
+    said(dict(connect(context).resume_job(job_id)))
 
 
 @app.command()
 def hold(context: typer.Context, job_id: JobId) -> None:
     """Keep a queued or paused job from starting."""
-    _said(dict(connect(context).hold_job(job_id)))
+    said(dict(connect(context).hold_job(job_id)))
 
 
 @app.command()
 def release(context: typer.Context, job_id: JobId) -> None:
     """Let a held job go to the queue again."""
-    _said(dict(connect(context).release_job(job_id)))
+    said(dict(connect(context).release_job(job_id)))
 
 
 @app.command()
 def stop(context: typer.Context, job_id: JobId) -> None:
     """End a job for good."""
-    _said(dict(connect(context).stop_job(job_id)))
+    said(dict(connect(context).stop_job(job_id)))
 
 
 def pairs_of(texts: list[str]) -> dict[str, str]:
@@ -262,7 +265,3 @@ def _wait(context: typer.Context, job_id: str, form: Form) -> None:
 def _detached(context: typer.Context, command: str) -> None:
     tell("\ndetached; the job goes on. To watch it again:")
     tell(f"  gridaware{target_of(context).as_options} {command}")
-
-
-def _said(job: dict[str, Any]) -> None:
-    tell(f"{job.get('job_id')} is {job.get('state')}: {job.get('why', '')}")

@@ -23,7 +23,9 @@ __all__ = [
     "Form",
     "JsonOption",
     "OutputOption",
+    "colourful",
     "form_of",
+    "said",
     "show_record",
     "show_rows",
     "tell",
@@ -109,6 +111,12 @@ def write(text: str) -> None:
 def tell(text: str) -> None:
     """Anything that is not payload."""
     sys.stderr.write(text + "\n")
+
+
+def said(answer: Mapping[str, Any]) -> None:
+    """What became of a command."""
+    message = answer.get("message")
+    tell(f"{answer.get('id')}: {answer.get('disposition')}" + (f"; {message}" if message else ""))
 
 
 def colourful(stream: Any) -> bool:

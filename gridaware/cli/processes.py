@@ -1,5 +1,7 @@
 """`gridaware demo|init|serve|agent`: the commands that start or prepare something."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +39,7 @@ def demo(
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    folder: Annotated[Path, typer.Argument(help="The site's folder.")],
     node: Annotated[
         list[str] | None, typer.Option(help="Also make an identity for this node; repeatable.")
     ] = None,
@@ -46,20 +48,26 @@ def init(
         typer.Option(help="Name or address that agents dial the controller by; repeatable."),
     ] = None,
 ) -> None:
-    """Prepare a site in a new folder.
+    """Prepare a site in a folder.
 
-    Commented settings, the CA, certificates, and an API key that is shown once.
-    Never overwrites anything.
+    Commented settings, the CA, certificates, and an API key that is shown once. What is there
+    already is kept, so that a node can be added later.
     """
+    from gridaware.clock import SystemClock
     from gridaware.wiring.initialise import initialise
 
-    made = initialise(folder, nodes=tuple(node or ()), hosts=tuple(host or ()))
-    for path in made.files:
-        tell(f"wrote {path}")
-    tell("The API key, shown this once (only its hash is kept):")
+    made = initialise(folder, SystemClock(), nodes=tuple(node or ()), hosts=tuple(host or ()))
+    for path in made.kept:
+        tell(f"kept   {path}")
+    for path in made.written:
+        tell(f"wrote  {path}")
+    for name in node or ():
+        tell(f"copy {folder / 'nodes' / name} to {name}, and start its agent there as root")
+    if made.api_key is None:
+        return
+    tell("\nThe API key, shown this once (only its hash is kept):")
     write(f"{made.api_key}\n")
-    tell("")
-    tell("Next:")
+    tell("\nNext:")
     tell("  export GRIDAWARE_API_KEY=<the key above>")
     tell(f"  gridaware doctor --config {made.settings}")
     tell(f"  gridaware serve --config {made.settings}")
@@ -74,8 +82,9 @@ def serve(
     """Run the controller and the web process until stopped."""
     from gridaware.wiring.serve import run
 
-    flags = {} if act is None else {"control": {"act": act}}
-    raise typer.Exit(run(config, flags))
+    if act is not None:  # both processes read the environment, which yields to a flag only so
+        os.environ["GRIDAWARE__CONTROL__ACT"] = str(act).lower()
+    raise typer.Exit(run(config))
 
 
 def agent(context: typer.Context) -> None:
@@ -84,9 +93,6 @@ def agent(context: typer.Context) -> None:
     `gridaware agent --config FILE` is `python -m gridaware.wiring.agent --config FILE`, which
     needs nothing of this command line.
     """
-    import os
-    import sys
-
     # In the place of this process, so that the privileged one carries no library of ours too many.
     command = [sys.executable, "-m", "gridaware.wiring.agent", *context.args]
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted

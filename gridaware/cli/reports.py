@@ -30,14 +30,14 @@ _FIGURE = (
 class By(StrEnum):
     """What a line of the report is."""
 
-    LINE = "line"
+    TOTAL = "total"
     JOB = "job"
     TEAM = "team"
     GPU = "gpu"
 
 
 COLUMNS: dict[By, tuple[Column, ...]] = {
-    By.LINE: (Column("WHAT", "name"), *_FIGURE),
+    By.TOTAL: (Column("WHAT", "name"), *_FIGURE),
     By.JOB: (
         Column("JOB", "job_id"),
         Column("TEAM", "team"),
@@ -60,6 +60,9 @@ COLUMNS: dict[By, tuple[Column, ...]] = {
 }
 
 
+PARTS = {By.TOTAL: "lines", By.JOB: "jobs", By.TEAM: "teams", By.GPU: "gpus"}
+
+
 @app.callback()
 def group() -> None:
     """Where the energy went."""
@@ -68,17 +71,18 @@ def group() -> None:
 @app.command()
 def energy(
     context: typer.Context,
-    by: Annotated[By, typer.Option(help="What a line of a table or of CSV is.")] = By.LINE,
+    by: Annotated[By, typer.Option(help="What a line of a table or of CSV is.")] = By.TOTAL,
     start: Annotated[str | None, typer.Option("--from", help="RFC 3339 with a zone.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="RFC 3339 with a zone.")] = None,
     output: OutputOption = Form.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Show where the energy went; the lines add up to the meter. JSON is the whole report."""
-    report = dict(connect(context).energy_report(start=start, end=end))
+    client = connect(context)
     form = form_of(output, as_json)
     if form is Form.JSON:
-        show_record(report, form)
+        show_record(dict(client.energy_report(start=start, end=end)), form)
         return
-    part = report.get({By.LINE: "lines", By.JOB: "jobs", By.TEAM: "teams", By.GPU: "gpus"}[by])
+    report = dict(client.energy_report(by=by.value, start=start, end=end))
+    part = report.get(PARTS[by])
     show_rows(part if isinstance(part, list) else [], COLUMNS[by], form)

@@ -14,7 +14,6 @@ from gridaware.cli.output import (
     form_of,
     show_record,
     show_rows,
-    tell,
     write,
 )
 from gridaware.cli.problem import ExitCode
@@ -98,22 +97,27 @@ def release(
     fleet: Annotated[
         bool, typer.Option("--fleet", help="Every node, through the API, instead of this one.")
     ] = False,
-    socket: Annotated[Path, typer.Option(help="The root-only socket of this node's agent.")] = Path(
-        "/run/gridaware/admin.sock"
-    ),
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while an event asks otherwise: opt out of it.")
+    ] = False,
+    socket: Annotated[
+        Path | None, typer.Option(help="The root-only socket of this node's agent.")
+    ] = None,
+    output: OutputOption = Form.TABLE,
+    as_json: JsonOption = False,
 ) -> None:
-    """Restore the limits that were found, now.
+    """Restore the limits that were found.
 
-    Whatever any event asks. Works on this node with the controller down; needs root.
+    On this node, as root, also with the controller down; or on the whole fleet.
     """
+    form = form_of(output, as_json)
     if fleet:
-        connect(context).release()
-        tell("every node was told to restore the limits that it found")
+        show_record(connect(context).release(opt_out=force), form)
         return
-    from gridaware.wiring.release import release_node
+    from gridaware.wiring.ask_agent import ADMIN_SOCKET, ask_agent
 
-    for line in release_node(socket):
-        tell(line)
+    confirmed = {"confirm": "force"} if force else {}
+    show_record(ask_agent(socket or ADMIN_SOCKET, "release", confirmed), form)
 
 
 def replay(

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Self, cast
 
 from gridaware.client.shapes import (
+    Answer,
     EnergyReport,
     EventInfo,
     FeedInfo,
@@ -34,6 +35,7 @@ from gridaware.client.transport import Transport, decoded, part
 from gridaware.domain.errors import InvalidInput
 
 __all__ = [
+    "Answer",
     "Client",
     "EnergyReport",
     "EventInfo",
@@ -88,7 +90,7 @@ class Client:
         programme: str,
         settings: Mapping[str, Any] | None = None,
         authority: Mapping[str, float] | None = None,
-    ) -> FeedInfo:
+    ) -> Answer:
         """Register a source of signals, or replace its settings.
 
         Args:
@@ -109,7 +111,7 @@ class Client:
             "settings": dict(settings or {}),
             "authority": dict(authority or {}),
         }
-        return cast("FeedInfo", self._api.post("/feeds", body))
+        return cast("Answer", self._api.post("/feeds", body))
 
     def remove_feed(self, feed_id: str) -> None:
         """Forget a feed; its open events go on.
@@ -148,7 +150,7 @@ class Client:
         event_id: str | None = None,
         revision: int = 0,
         priority: int | None = None,
-    ) -> EventInfo:
+    ) -> Answer:
         """Ask the site for less, as a person; with neither end nor duration, until cancelled.
 
         Args:
@@ -169,7 +171,7 @@ class Client:
         body = _event_body(target, start, end, duration)
         body |= {"id": event_id or f"api-{uuid.uuid4().hex[:12]}", "revision": revision}
         body |= {"kind": kind} | ({} if priority is None else {"priority": priority})
-        return cast("EventInfo", self._api.post("/events", body))
+        return cast("Answer", self._api.post("/events", body))
 
     def preview_event(
         self,
@@ -183,13 +185,13 @@ class Client:
         body = _event_body(target, start, end, duration) | {"id": "preview"}
         return self._api.post("/events/preview", body)
 
-    def cancel_event(self, event_id: str) -> EventInfo:
+    def cancel_event(self, event_id: str) -> Answer:
         """Cancel an event that a person sent."""
-        return cast("EventInfo", self._api.post(f"/events/{part(event_id)}/cancel", {}))
+        return cast("Answer", self._api.post(f"/events/{part(event_id)}/cancel", {}))
 
-    def opt_out(self, event_id: str) -> EventInfo:
+    def opt_out(self, event_id: str) -> Answer:
         """Opt out of an event of the grid; it is told where its feed can answer."""
-        return cast("EventInfo", self._api.post(f"/events/{part(event_id)}/opt-out", {}))
+        return cast("Answer", self._api.post(f"/events/{part(event_id)}/opt-out", {}))
 
     def event_report(self, event_id: str) -> Json:
         """What an event delivered: clocks, baseline, kW and kWh, and each job's part."""
@@ -226,7 +228,7 @@ class Client:
         runtime_env: Mapping[str, Any] | None = None,
         metadata: Mapping[str, str] | None = None,
         **more: Any,
-    ) -> JobInfo:
+    ) -> Answer:
         """Queue a job that Ray will run.
 
         Args:
@@ -254,7 +256,7 @@ class Client:
             "runtime_env": dict(runtime_env or {}),
             "metadata": dict(metadata or {}),
         }
-        return cast("JobInfo", self._api.post("/jobs", body))
+        return cast("Answer", self._api.post("/jobs", body))
 
     def job_logs(self, job_id: str) -> str:
         """Everything the job has printed, across its attempts."""
@@ -268,23 +270,23 @@ class Client:
         """Why the job is in its state: the decision, its numbers, and what will end it."""
         return self._api.get(f"/jobs/{part(job_id)}/explain")
 
-    def pause_job(self, job_id: str) -> JobInfo:
+    def pause_job(self, job_id: str) -> Answer:
         """Ask the job to save a checkpoint and leave its GPUs."""
         return self._command_job(job_id, "pause")
 
-    def resume_job(self, job_id: str) -> JobInfo:
+    def resume_job(self, job_id: str) -> Answer:
         """Let a paused job run again as soon as power and GPUs allow."""
         return self._command_job(job_id, "resume")
 
-    def hold_job(self, job_id: str) -> JobInfo:
+    def hold_job(self, job_id: str) -> Answer:
         """Keep a queued or paused job from starting (as Slurm's hold)."""
         return self._command_job(job_id, "hold")
 
-    def release_job(self, job_id: str) -> JobInfo:
+    def release_job(self, job_id: str) -> Answer:
         """Let a held job go to the queue again (as Slurm's release)."""
         return self._command_job(job_id, "release")
 
-    def stop_job(self, job_id: str) -> JobInfo:
+    def stop_job(self, job_id: str) -> Answer:
         """End the job for good."""
         return self._command_job(job_id, "stop")
 
@@ -298,17 +300,24 @@ class Client:
         """Every GPU, with its power and its limits."""
         return cast("list[GpuInfo]", list(self._api.pages("/gpus")))
 
-    def cordon(self, node_id: str) -> NodeInfo:
+    def cordon(self, node_id: str) -> Answer:
         """Start nothing new on a node."""
-        return cast("NodeInfo", self._api.post(f"/nodes/{part(node_id)}/cordon", {}))
+        return cast("Answer", self._api.post(f"/nodes/{part(node_id)}/cordon", {}))
 
-    def uncordon(self, node_id: str) -> NodeInfo:
+    def uncordon(self, node_id: str) -> Answer:
         """Let a cordoned node take jobs again."""
-        return cast("NodeInfo", self._api.post(f"/nodes/{part(node_id)}/uncordon", {}))
+        return cast("Answer", self._api.post(f"/nodes/{part(node_id)}/uncordon", {}))
 
-    def release(self) -> Json:
-        """Restore the limits that were found on every node, now, whatever any event asks."""
-        return self._api.post("/release", {})
+    def release(self, *, opt_out: bool = False) -> Json:
+        """Restore the limits that were found on every node, within the ramp.
+
+        Args:
+            opt_out: opt out of the events that are open; without it they forbid a release.
+
+        Raises:
+            Refused: events are open (``release-unconfirmed``).
+        """
+        return self._api.post("/release", {"confirm": "opt out"} if opt_out else {})
 
     # The site
 
@@ -339,19 +348,28 @@ class Client:
     def energy_report(
         self,
         *,
+        by: Literal["total", "job", "team", "gpu"] | None = None,
         start: datetime | str | None = None,
         end: datetime | str | None = None,
     ) -> EnergyReport:
-        """Energy in joules, each line with its method, coverage and error band."""
-        report = self._api.get("/reports/energy", start=_time_text(start), end=_time_text(end))
+        """Energy in joules; each figure with its method, coverage and error band.
+
+        Args:
+            by: the one part that is wanted; all of them where left out.
+            start: an aware instant or RFC 3339 text; a day before the end where left out.
+            end: likewise; now where left out.
+        """
+        report = self._api.get(
+            "/reports/energy", by=by, start=_time_text(start), end=_time_text(end)
+        )
         return cast("EnergyReport", report)
 
-    def ledger(self, *, event_id: str | None = None) -> Iterator[Json]:
-        """The ledger's entries in order; those that an event's replay needs if one is named."""
-        return self._api.pages("/ledger", event_id=event_id)
+    def ledger(self, *, from_seq: int = 1, kinds: Sequence[str] = ()) -> Iterator[Json]:
+        """The ledger's entries in order: what came in and what was decided, with the chain."""
+        return self._api.pages("/ledger", from_seq=from_seq, kind=list(kinds))
 
-    def _command_job(self, job_id: str, verb: str) -> JobInfo:
-        return cast("JobInfo", self._api.post(f"/jobs/{part(job_id)}/{verb}", {}))
+    def _command_job(self, job_id: str, verb: str) -> Answer:
+        return cast("Answer", self._api.post(f"/jobs/{part(job_id)}/{verb}", {}))
 
 
 def _event_body(

@@ -3,6 +3,7 @@
 from typing import Any, TypedDict
 
 __all__ = [
+    "Answer",
     "EnergyReport",
     "EventInfo",
     "FeedInfo",
@@ -16,6 +17,16 @@ __all__ = [
 ]
 
 Json = dict[str, Any]
+
+
+class Answer(TypedDict):
+    """What became of a command."""
+
+    id: str
+    """Of the job, event, feed or node."""
+    disposition: str
+    """``accepted``, ``duplicate``, ``superseded``, ``clamped`` or ``opted-out``."""
+    message: str | None
 
 
 class FeedInfo(TypedDict, total=False):

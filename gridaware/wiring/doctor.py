@@ -8,7 +8,6 @@ import ctypes
 import json
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from types import MappingProxyType
 from gridaware.clock import Clock
 from gridaware.domain.errors import GridawareError
 from gridaware.domain.fixes import fix_for
+from gridaware.wiring.ask_agent import ADMIN_SOCKET, ask_agent
 from gridaware.wiring.config import Settings
 
 __all__ = ["PARTS", "Check", "Verdict", "diagnose"]
@@ -30,6 +30,7 @@ DRIVER_SECONDS = 20.0
 """A driver that does not answer in this long hangs."""
 LEAST_FREE_BYTES = 1 << 30
 CERTIFICATE_WARNING = timedelta(days=30)
+RENEW = "Remove it with its key, and run `gridaware init DIR` again."
 
 
 class Verdict(StrEnum):
@@ -59,7 +60,7 @@ class Question:
     clock: Clock
     driver: str = "gridaware.devices.nvml"
     driver_options: Mapping[str, str] = field(default_factory=dict)
-    agent_socket: Path = Path("/run/gridaware/agent.sock")
+    agent_socket: Path = ADMIN_SOCKET
 
 
 def diagnose(question: Question, parts: tuple[str, ...] = ()) -> Iterator[Check]:
@@ -105,20 +106,17 @@ def _driver(question: Question) -> Iterator[Check]:
 
 
 def _agent(question: Question) -> Iterator[Check]:
-    path = question.agent_socket
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(2)
-        try:
-            probe.connect(str(path))
-        except OSError as error:
-            yield Check(
-                Verdict.WARN,
-                "agent.socket",
-                f"no agent answers at {path}: {error.strerror or error}",
-                "Start it as root on each GPU node: `gridaware agent --config FILE`.",
-            )
-            return
-    yield Check(Verdict.OK, "agent.socket", f"an agent answers at {path}")
+    try:
+        status = ask_agent(question.agent_socket, "status")
+    except GridawareError as error:
+        # A machine that only runs the controller has none.
+        yield Check(Verdict.WARN, "agent.socket", error.message, fix_for(error.code) or "")
+        return
+    linked = "has" if status["connected"] else "has no"
+    fact = (
+        f"{status['node_id']}: {status['phase']}, {len(status['gpus'])} GPUs, {linked} controller"
+    )
+    yield Check(Verdict.OK if status["connected"] else Verdict.WARN, "agent.status", fact)
 
 
 def _ray(question: Question) -> Iterator[Check]:
@@ -214,8 +212,8 @@ def _feeds(question: Question) -> Iterator[Check]:
             yield _failed(name, error)
             continue
         missing = list(_unreadable_secrets(json.loads(spec.settings_json)))
-        for error in missing:
-            yield _failed(name, error)
+        for lack in missing:
+            yield _failed(name, lack)
         if not missing:
             yield Check(Verdict.OK, name, f"{spec.kind}: settings hold, and secrets are there")
 
@@ -241,7 +239,7 @@ def _tls(question: Question) -> Iterator[Check]:
     from cryptography import x509
 
     folder = question.settings.tls_dir
-    certificates = sorted(folder.glob("*.crt")) + sorted(folder.glob("*.pem"))
+    certificates = sorted(folder.glob("*.pem"))
     if not certificates:
         yield Check(
             Verdict.FAIL,
@@ -252,15 +250,12 @@ def _tls(question: Question) -> Iterator[Check]:
         return
     now = question.clock.wall()
     for path in certificates:
-        raw = path.read_bytes()
-        if b"BEGIN CERTIFICATE" not in raw:
-            continue
-        end = x509.load_pem_x509_certificate(raw).not_valid_after_utc
+        end = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
         fact = f"{path.name} is valid until {end:%Y-%m-%d}"
         if end <= now:
-            yield Check(Verdict.FAIL, "tls.expired", fact, "Make a new one with `gridaware init`.")
+            yield Check(Verdict.FAIL, "tls.expired", fact, RENEW)
         elif end - now < CERTIFICATE_WARNING:
-            yield Check(Verdict.WARN, "tls.expires", fact, "Make a new one with `gridaware init`.")
+            yield Check(Verdict.WARN, "tls.expires", fact, RENEW)
         else:
             yield Check(Verdict.OK, f"tls.{path.stem}", fact)
     for path in sorted(folder.glob("*.key")):

@@ -30,6 +30,8 @@ EVENT = {
     "limit_watts": 84000.0, "reference": {"watts": 112400.0}, "unresolved_watts": 0.0,
 }  # fmt: skip
 
+ANSWER = {"id": "train-42", "disposition": "accepted", "message": None}
+
 
 @dataclass
 class Result:
@@ -65,7 +67,7 @@ READS = {
     for path, command in commands()
     if "output" in {parameter.name for parameter in command.params}
 }
-LOCAL = {("doctor",), ("replay",), ("policy", "check")}
+LOCAL = {("doctor",), ("replay",), ("release",), ("policy", "check")}
 FROM_THE_API = sorted(set(READS) - LOCAL)
 ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("event", "send"): ["--reduce-percent", "40"],
@@ -91,7 +93,7 @@ class Everything(dict[tuple[str, str], Any]):
         method, path = key
         if method == "GET" and path in self.LISTS:
             return [(200, {"items": [{**JOB, **EVENT, "text": "a\nb"}], "next_cursor": None})]
-        return [(200, {**JOB, **EVENT, "lines": [], "actions": []})]
+        return [(200, {**JOB, **EVENT, **ANSWER, "lines": [], "jobs": []})]
 
 
 @pytest.mark.parametrize("path", FROM_THE_API, ids=" ".join)
@@ -211,27 +213,28 @@ def test_a_wrong_command_line_is_a_usage_error(run: Callable[..., Result]) -> No
 def test_a_report_that_missed_its_target_exits_with_five(
     api: StubApi, run: Callable[..., Result]
 ) -> None:
-    api.answer("GET", "/events/e/report", {"event_id": "e", "intervals_missed": 1})
+    missed = {"event_id": "e", "delivery": {"intervals_missed": 1}}
+    api.answer("GET", "/events/e/report", missed)
     result = run("event", "report", "e", "--json")
     assert result.code == 5
-    assert json.loads(result.out)["intervals_missed"] == 1
+    assert json.loads(result.out) == missed
 
 
 def test_a_preview_with_a_shortfall_exits_with_five(
     api: StubApi, run: Callable[..., Result]
 ) -> None:
     action = {"job_id": "a", "action": "set_cap", "cap_watts": 200.0}
-    api.answer("POST", "/events/preview", {"actions": [action], "shortfall_watts": 900.0})
+    api.answer("POST", "/events/preview", {"jobs": [action], "unresolved_watts": 900.0})
     result = run("event", "preview", "--reduce-percent", "90")
     assert result.code == 5
     assert "200 W" in result.out
-    assert "shortfall_watts  900 W" in result.out
+    assert "unresolved_watts  900 W" in result.out
 
 
 def test_submitting_keeps_the_quoting_of_the_entrypoint(
     api: StubApi, run: Callable[..., Result]
 ) -> None:
-    api.answer("POST", "/jobs", JOB)
+    api.answer("POST", "/jobs", ANSWER)
     result = run(
         "job", "submit", "--gpus", "4", "--tier", "flex-3", "--metadata", "a=b=c",
         "--", "python", "-c", "print('a b')",
@@ -246,7 +249,7 @@ def test_submitting_keeps_the_quoting_of_the_entrypoint(
 def test_waiting_for_a_job_that_fails_exits_with_one(
     api: StubApi, run: Callable[..., Result]
 ) -> None:
-    api.answer("POST", "/jobs", JOB)
+    api.answer("POST", "/jobs", ANSWER)
     api.answer("GET", "/jobs/train-42", {**JOB, "state": "failed"})
     assert run("job", "submit", "--wait", "--", "false").code == 1
 
@@ -276,7 +279,7 @@ def test_following_prints_only_what_is_new(
 
 
 def test_settings_of_a_feed_are_yaml_values(api: StubApi, run: Callable[..., Result]) -> None:
-    api.answer("POST", "/feeds", {"feed_id": "f"})
+    api.answer("POST", "/feeds", {**ANSWER, "id": "f"})
     result = run(
         "feed", "add", "f", "--kind", "webhook", "--programme", "p",
         "--set", "secrets=[env:SECRET]", "--set", "poll_seconds=5", "--greatest-depth", "0.4",

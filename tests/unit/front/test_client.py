@@ -37,13 +37,13 @@ def test_the_public_methods_are_pinned() -> None:
 
 
 def test_a_job_is_sent_with_its_key_and_a_fresh_idempotency_key(api: StubApi) -> None:
-    api.answer("POST", "/jobs", {"job_id": "j", "state": "queued"})
+    api.answer("POST", "/jobs", {"id": "j", "disposition": "accepted", "message": None})
     client = Client(api.url, "secret")
     for _ in range(2):
-        job = client.submit_job(
+        answer = client.submit_job(
             "python train.py", gpus=8, job_id="j", tier="flex-2", runtime_env={"a": 1}, priority=3
         )
-        assert job["state"] == "queued"
+        assert answer["disposition"] == "accepted"
     first, second = api.asked
     assert first.body == {
         "entrypoint": "python train.py", "gpus": 8, "job_id": "j", "tier": "flex-2",
