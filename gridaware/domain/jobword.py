@@ -255,7 +255,8 @@ def decode_line(raw: bytes) -> JobLine | AgentLine:
         body = json.loads(raw)
     except (ValueError, RecursionError):
         raise InvalidInput("line-malformed", "the line is not JSON") from None
-    kind = _LINES.get(body.get("type", "")) if isinstance(body, dict) else None
+    tag = body.get("type") if isinstance(body, dict) else None
+    kind = _LINES.get(tag) if isinstance(tag, str) else None
     if kind is None:
         raise InvalidInput("line-malformed", "the line is not an object of a known type")
     values = {field.name: body[field.name] for field in fields(kind) if field.name in body}
