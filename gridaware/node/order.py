@@ -45,8 +45,8 @@ class Order:
     def again(self) -> Acknowledge:
         """Everything known so far, so the last acknowledgement always tells all."""
         self._told = dict(self._results)
-        complete = len(self._results) == len(self._asked_watts)
-        return Acknowledge(*self._key, tuple(self._results.values()), complete)
+        results = tuple(self._results[g] for g in self._asked_watts if g in self._results)
+        return Acknowledge(*self._key, results, len(results) == len(self._asked_watts))
 
 
 def wrong_with(desired: Desired) -> str | None:
