@@ -17,6 +17,7 @@ import errno
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -82,6 +83,7 @@ class FileFeed(Feed[FileSettings]):
             )
         self._read = _READERS[ending]
         self._t0 = settings.t0 or context.registered_at
+        self._lock = threading.Lock()
         self._version: tuple[int, ...] | None = None
         self._waiting: list[tuple[datetime, Row]] = []
         self._delivered: list[Signal] = []
@@ -93,6 +95,10 @@ class FileFeed(Feed[FileSettings]):
             Unavailable: the file is not there or cannot be read now.
             InvalidInput: the file as a whole is not what it should be.
         """
+        with self._lock:
+            return self._poll()
+
+    def _poll(self) -> tuple[Signal, ...]:
         text, version = _load(self._path, self._version)
         if text is not None:
             self._waiting = self._timed(read_rows(text, self._read))

@@ -91,6 +91,8 @@ class Polls(Protocol):
     def poll(self) -> Sequence[Signal]:
         """Every signal that stands now, old ones too (on a worker thread, with a deadline).
 
+        A person's `feed test` may poll while the cadence does.
+
         Raises:
             Unavailable: it did not answer; nothing is concluded from that.
         """

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -21,10 +22,10 @@ from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventRequest, Quantity, Signal, TargetSpec
 from gridaware.domain.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, verify
-from gridaware.feeds import FEED_KINDS, Feed
+from gridaware.feeds import FEED_KINDS, Feed, FeedContext, open_feed
 from gridaware.feeds.http import exchange
 from gridaware.feeds.http_listener import build_app
-from gridaware.feeds.kind import PolledSettings
+from gridaware.feeds.kind import PolledSettings, Polls
 from gridaware.feeds.runner import FeedRunner
 from gridaware.sim.grid import send_signed
 
@@ -105,6 +106,31 @@ def test_a_hung_feed_delays_no_other_and_does_not_hold_up_the_end() -> None:
         runner.stop()
         release.set()
     assert {s.feed_id for s in heard} == {"good"}
+
+
+def test_a_test_by_hand_during_a_poll_loses_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {"t_s": 0, "duration": "PT1H", "target": {"limit_kw": 1}}
+    path.write_text("\n".join(json.dumps({**row, "id": f"dr-{n}"}) for n in range(500)))
+    context = FeedContext("replay", ManualClock(NOW), NOW, lambda *what: None)
+    feed = open_feed(
+        FeedSpec("replay", "file", "emergency", settings_json=json.dumps({"path": str(path)})),
+        context,
+    )
+    assert isinstance(feed, Polls)
+    results: list[int] = []
+    start = threading.Barrier(4)
+
+    def ask() -> None:
+        start.wait(10)
+        results.append(len(feed.poll()))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [500] * 4
 
 
 def test_a_clock_set_back_does_not_silence_the_polls() -> None:
