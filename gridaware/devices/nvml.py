@@ -85,10 +85,10 @@ def open_driver(options: Mapping[str, str]) -> "NvmlDriver":
         raise Unavailable("nvml-client-missing", "nvidia-ml-py is not installed") from error
     try:
         # Loaded first, this is what nvidia-ml-py then finds by its soname.
-        library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise Unavailable("nvml-library-missing", f"{path} cannot be loaded: {error}") from error
-    return NvmlDriver(pynvml, library, SystemClock())
+    return NvmlDriver(pynvml, SystemClock())
 
 
 class NvmlDriver:
@@ -96,7 +96,6 @@ class NvmlDriver:
 
     Args:
         nvml: the module ``pynvml`` of nvidia-ml-py.
-        library: the loaded library.
         clock: stamps the readings.
         module: folder of the loaded kernel module; its inode is new with each load.
     """
@@ -106,16 +105,15 @@ class NvmlDriver:
     def __init__(
         self,
         nvml: Any,
-        library: ctypes.CDLL,
         clock: Clock,
         *,
         module: Path = Path("/sys/module/nvidia"),
     ) -> None:
         self._nvml = nvml
-        self._library = library
         self._clock = clock
         self._module = module
         self._pid = 0
+        self._initialised = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -140,15 +138,17 @@ class NvmlDriver:
         self.boundary = "module" if modules else "gpu"
 
     def close(self) -> None:
-        """Shut NVML down. Limits stay as they are."""
-        if self._pid == os.getpid():
+        """Shut NVML down, as often as it was initialised. Limits stay as they are."""
+        times = self._initialised if self._pid == os.getpid() else 0
+        self._pid, self._initialised = 0, 0
+        self._forget()
+        for _ in range(times):
             try:
                 self._nvml.nvmlShutdown()
             except self._nvml.NVMLError as error:
+                if error.value == UNINITIALIZED:  # someone else shut it down already
+                    return
                 raise error_of(error.value, "nvmlShutdown") from error
-            finally:
-                self._pid = 0
-                self._forget()
 
     def epoch(self) -> str:
         """Boot, driver version, and which load of the kernel module this is.
@@ -242,7 +242,8 @@ class NvmlDriver:
         value.powerValueMw = milliwatts
 
         def write(handle: Any) -> None:
-            code = self._library.nvmlDeviceSetPowerManagementLimit_v2(handle, ctypes.byref(value))
+            library = self._nvml.nvmlLib
+            code = library.nvmlDeviceSetPowerManagementLimit_v2(handle, ctypes.byref(value))
             if code:
                 raise self._nvml.NVMLError(code)
 
@@ -393,6 +394,8 @@ class NvmlDriver:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
             raise error_of(error.value, "nvmlInit") from error
+        # A forked child inherits nothing of what its parent initialised.
+        self._initialised = self._initialised + 1 if self._pid == os.getpid() else 1
         self._pid = os.getpid()
         self._handles = {}
 

@@ -146,6 +146,7 @@ class Plant:
         self._millijoules = self._integers(GpuSlot.energy_millijoules)
         self._binds = self._integers(GpuSlot.cap_binds)
         self._throughput = self._doubles(GpuSlot.throughput)
+        self._work_seconds = self._doubles(GpuSlot.true_work_seconds)
         self._serial = self._integers(LoadSlot.serial, GPU_LOADS)
         self._until = self._doubles(LoadSlot.until_seconds, GPU_LOADS)
         self._doubles(GpuSlot.power_gain)[:] = self._power_gain
@@ -216,10 +217,12 @@ class Plant:
     def _step(self, end: float) -> None:
         seconds, since = end - self._now, self._now
         before, site_before = self._watts, self._site_watts
+        rate_before = self._throughput.copy()
         if since < self._moving_until:
             self._move(seconds, settled=end >= self._moving_until)
             self._weigh()
         self._joules = self._joules + (before + self._watts) * (seconds / 2)
+        self._work_seconds += (rate_before + self._throughput) * (seconds / 2)
         header = self._window.header
         header.true_site_joules += (site_before + self._site_watts) * (seconds / 2)
         self._now = end

@@ -276,6 +276,8 @@ class GpuSlot(Slot, size=_LOADS_OFFSET):
     # truth: plant
     true_watts = F64()
     true_joules = F64()
+    true_work_seconds = F64()
+    """Integral of ``throughput``: the uncapped seconds of work done by one process on it."""
     power_gain = F64()
     energy_gain = F64()
 

@@ -287,6 +287,18 @@ def test_after_a_fork_the_child_initialises_anew(make_site, open_nvml):
     assert site.window.gpu(0).requested_watts == 222.0
 
 
+def test_a_shutdown_underneath_is_survived(make_site, open_nvml):
+    import pynvml
+
+    make_site()
+    driver = open_nvml()
+    gpu_id = driver.gpus()[0].gpu_id
+    pynvml.nvmlShutdown()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()
+    assert driver.power_watts(gpu_id).watts > 0
+
+
 def test_another_nvml_client_sees_our_cap(make_site, open_nvml):
     site = make_site()
     driver = open_nvml()

@@ -202,6 +202,17 @@ def test_a_gpu_works_only_while_its_process_lives_and_steps(make_world):
     assert load.state == LoadState.DEAD
 
 
+def test_work_done_is_the_integral_of_throughput(make_world):
+    world = make_world()
+    world.work(0, "pretrain", until=100.0)
+    world.after(50.0)
+    assert world.gpu().true_work_seconds == pytest.approx(50.0, abs=0.02)
+    world.gpu().requested_watts = 200.0
+    world.after(100.0)
+    # The last 50 s are idle; the fit gives 0.66 at half the rated power.
+    assert world.gpu().true_work_seconds == pytest.approx(50 + 50 * 0.657, abs=0.1)
+
+
 def test_two_processes_share_one_gpu(make_world):
     world = make_world()
     world.work(0, "finetune", pid=1)
