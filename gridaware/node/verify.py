@@ -1,4 +1,4 @@
-"""The agent's own look at a checkpoint, in a child process under the job's own user.
+"""The agent's own look at a checkpoint, in a child process with the rights of the job.
 
 Paths that a job names are never opened with the agent's rights, and storage that hangs hangs only
 the child (:mod:`gridaware.train.verify`).
@@ -44,7 +44,7 @@ async def verify(
     """
     if not path.startswith("/") or "\0" in path:
         return Verdict("the checkpoint's path is not absolute")
-    identity = {} if owner is None else {"user": owner[0], "group": owner[1], "extra_groups": []}
+    identity = () if owner is None else map(str, owner)
     try:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -52,10 +52,10 @@ async def verify(
             "-m",
             "gridaware.train.verify",
             path,
+            *identity,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            **identity,  # type: ignore[arg-type]
         )
     except OSError as error:
         return Verdict(f"the checkpoint could not be looked at: {error}")

@@ -1,10 +1,13 @@
-"""Look at a checkpoint as the job itself would when it resumes: ``python -m … PATH``.
+"""Look at a checkpoint as the job itself would when it resumes: ``python -m … PATH [UID GID]``.
 
-The node's agent runs this under the job's own user before it believes that something was saved.
+The node's agent runs this before it believes that something was saved. With a uid and a gid all
+rights but theirs are given up before the path is touched; the interpreter may lie where only root
+can read.
 Prints one JSON object: ``{"wrong": null, "job_id": …, "attempt": …, "request_id": …, "step": …}``.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +19,10 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> int:
     """Measure the checkpoint named on the command line and print what was found."""
+    if len(arguments) == 3:
+        os.setgroups([])
+        os.setgid(int(arguments[2]))
+        os.setuid(int(arguments[1]))
     answer: dict[str, object]
     try:
         manifest = load_checkpoint(manifest_path(Path(arguments[0]))).manifest
