@@ -31,7 +31,7 @@ from gridaware.domain.errors import (
     Unavailable,
 )
 from gridaware.domain.eventjson import BODY_BYTES_AT_MOST
-from gridaware.domain.fixes_feeds import FIXES
+from gridaware.domain.fixes import fix_for
 from gridaware.domain.signal import Signal
 from gridaware.feeds.kind import Hears, Push, check_provenance
 from gridaware.feeds.runner import FeedRunner, RunningFeed
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 Accept = Callable[[Signal], Awaitable[Receipt]]
 """Hands a signal to control; returns once it is durable, raises what control refuses. It is
 cancelled after 5 s, and must then leave nothing half done."""
-FixOf = Callable[[str], str | None]
 
 BODY_SECONDS = 5.0
 ACCEPT_SECONDS = 5.0
@@ -64,26 +63,26 @@ _UNAUTHENTIC = ("signature-", "timestamp-")
 _STATUS_OF_KIND = ((NotFound, 404), (InvalidInput, 422), (Refused, 409), (Unavailable, 503))
 
 
-def build_app(
-    runner: FeedRunner, accept: Accept, clock: Clock, *, fix_of: FixOf = FIXES.get
-) -> Starlette:
+def build_app(runner: FeedRunner, accept: Accept, clock: Clock) -> Starlette:
     """The listener as an ASGI application.
 
     Args:
         runner: knows the feeds, and takes note of refusals.
         accept: control's door; on the event loop.
         clock: for the moment of receipt.
-        fix_of: the advice for a code.
     """
 
     async def signals(request: Request) -> Response:
         received_seconds = clock.monotonic_seconds()
         received_at = clock.wall()
         feed_id = request.path_params["feed"]
-        running: RunningFeed | None = None
-        body = b""
         try:
             running = runner.get(feed_id)
+        except NotFound as error:
+            runner.refused_stranger(feed_id[:64], error)
+            return problem(error)
+        body = b""
+        try:
             feed = _hearing(running)
             _check_content_type(request)
             body = await _body(request)
@@ -92,16 +91,19 @@ def build_app(
             running.health.succeeded()
             receipt = await _accepted(accept, signal, feed, push)
             running.health.count(signals=1)
+        except _RefusedByControl as refusal:
+            running.health.count(refused=1)  # control has recorded it
+            return problem(refusal.error)
         except ClientDisconnect:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         except GridawareError as error:
-            _note(runner, running, feed_id, error, body)
-            return problem(error, fix_of)
+            running.refused(error, _shown(body))
+            return problem(error)
         except Exception:
             log.exception("a signal for feed %s failed", feed_id)
             fault = Bug("internal", "the signal could not be handled")
-            _note(runner, running, feed_id, fault, body)
-            return problem(fault, fix_of)
+            running.refused(fault, _shown(body))
+            return problem(fault)
         return _json(HTTPStatus.OK, asdict(receipt))
 
     async def healthz(_: Request) -> Response:
@@ -112,10 +114,9 @@ def build_app(
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             return problem(
                 Refused("method-not-allowed", "that method is not served here"),
-                fix_of,
                 headers=error.headers,
             )
-        return problem(NotFound("route-unknown", "there is nothing at that path"), fix_of)
+        return problem(NotFound("route-unknown", "there is nothing at that path"))
 
     return Starlette(
         routes=[
@@ -126,9 +127,7 @@ def build_app(
     )
 
 
-def problem(
-    error: GridawareError, fix_of: FixOf, *, headers: Mapping[str, str] | None = None
-) -> Response:
+def problem(error: GridawareError, headers: Mapping[str, str] | None = None) -> Response:
     """An error as an RFC 9457 problem."""
     status = HTTPStatus(_status(error))
     body = {
@@ -137,7 +136,7 @@ def problem(
         "status": status.value,
         "detail": error.message,
         "code": error.code,
-        "fix": fix_of(error.code),
+        "fix": fix_for(error.code),
         "retryable": error.retryable or status == HTTPStatus.TOO_MANY_REQUESTS,
         "facts": error.facts,
     }
@@ -201,28 +200,30 @@ async def _body(request: Request) -> bytes:
     return bytes(chunks)
 
 
+class _RefusedByControl(Exception):
+    """What control answered, told apart from what was refused at this door."""
+
+    def __init__(self, error: GridawareError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
 async def _accepted(accept: Accept, signal: Signal, feed: Hears, push: Push) -> Receipt:
     try:
         async with asyncio.timeout(ACCEPT_SECONDS):
             return await accept(signal)
     except TimeoutError:
         feed.unhear(push)
-        raise TimedOut("accept-timeout", "control did not take the signal in time") from None
-    except Exception as error:
-        if not isinstance(error, GridawareError) or error.retryable:
+        late = TimedOut("accept-timeout", "control did not take the signal in time")
+        raise _RefusedByControl(late) from None
+    except GridawareError as error:
+        if error.retryable:
             feed.unhear(push)
+        raise _RefusedByControl(error) from error
+    except Exception:
+        feed.unhear(push)
         raise
 
 
-def _note(
-    runner: FeedRunner,
-    running: RunningFeed | None,
-    feed_id: str,
-    error: GridawareError,
-    body: bytes,
-) -> None:
-    raw = body.decode("utf-8", "backslashreplace")
-    if running is None:
-        runner.refused_stranger(feed_id[:64], error, raw)
-    else:
-        running.refused(error, raw)
+def _shown(body: bytes) -> str:
+    return body.decode("utf-8", "backslashreplace")

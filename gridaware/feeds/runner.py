@@ -237,10 +237,10 @@ class FeedRunner:
             entries = list(self._feeds.values())
         return tuple(running.health.now() for running, _, _ in entries)
 
-    def refused_stranger(self, feed_id: str, error: GridawareError, raw: str) -> None:
+    def refused_stranger(self, feed_id: str, error: GridawareError) -> None:
         """Report a message for a feed that does not exist."""
         if self._strangers.take():
-            self._on_refused(feed_id, error.code, error.message, raw[:RAW_AT_MOST])
+            self._on_refused(feed_id, error.code, error.message, "")
 
     def _untold(self, running: RunningFeed, report: FeedReport, error: GridawareError) -> None:
         running.health.count(untold=1)

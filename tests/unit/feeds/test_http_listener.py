@@ -243,7 +243,9 @@ def test_control_may_refuse_and_the_message_stays_spent(site: Site) -> None:
 
     site.answer = no
     is_problem(site.push(), 409, "feed-exists")
+    assert site.refused == []  # control has recorded it: once is enough
     is_problem(site.push(), 409, "webhook-replayed")
+    assert [health.refused for health in site.runner.health()] == [2, 0]
 
 
 def test_control_that_does_not_answer_in_time(
