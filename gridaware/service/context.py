@@ -63,7 +63,10 @@ class Web:
         return {"epoch": epoch, "heartbeat_at": at, "age_seconds": round(age, 3), "alive": alive}
 
 
-def _web(request: Request) -> Web:
+# What a request depends on is asynchronous, or the framework would hop to a thread for each.
+
+
+async def _web(request: Request) -> Web:
     web: Web = request.app.state.web
     return web
 
@@ -75,7 +78,7 @@ _bearer = HTTPBearer(
 )
 
 
-def require_actor(
+async def require_actor(
     web: WebContext,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> str:
@@ -87,7 +90,7 @@ Actor = Annotated[str, Depends(require_actor)]
 """Who asks: the name of the key's holder, for the ledger."""
 
 
-def _idempotency_key(
+async def _idempotency_key(
     idempotency_key: Annotated[
         str | None,
         Header(description="The same key with the same request is answered again, not done again."),

@@ -12,7 +12,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz")
-def healthz() -> Response:
+async def healthz() -> Response:
     """The web process answers. Says nothing about control or the store; open to all."""
     return json_response(b'{"ok":true}')
 
