@@ -7,11 +7,11 @@ covers every code with that ending.
 
 from collections.abc import Mapping
 
-
-try:
-    from gridaware.domain.fixes_feeds import FIXES as FEEDS
-except ImportError:  # pragma: no cover
-    FEEDS = {}
+from gridaware.domain.fixes_feeds import FIXES as FEEDS
+from gridaware.domain.fixes_jobs import FIXES as JOBS
+from gridaware.domain.fixes_node import FIXES as NODE
+from gridaware.domain.fixes_service import FIXES as SERVICE
+from gridaware.domain.fixes_site import FIXES as SITE
 
 __all__ = ["FIXES", "fix_for"]
 
@@ -20,7 +20,6 @@ _CONFIG = {
     "config-file-unreadable": "Make the file readable for the user who runs gridaware.",
     "config-yaml-malformed": "Correct the YAML at the line shown.",
     "config-invalid": "Correct each line shown; configs/site.example.yaml comments every setting.",
-    "config-exists": "Choose another directory: init never overwrites anything.",
     "secret-missing": "Set the environment variable, or write the file, that the setting names.",
 }
 
@@ -50,15 +49,21 @@ _VALUES = {
 _CLIENT = {
     "api-unreachable": "Start it with `gridaware serve`, or set GRIDAWARE_URL to where it runs.",
     "api-timeout": "Try again; `gridaware doctor` tells what is slow.",
-    "api-key-absent": "Set GRIDAWARE_API_KEY to the key that `gridaware init` showed.",
+    "api-url-malformed": "Write the URL with its scheme, such as http://127.0.0.1:8780.",
+    "api-request-malformed": "Check the URL and the key for characters that do not belong there.",
     "api-answer-malformed": "Check that GRIDAWARE_URL is a gridaware of the same version.",
 }
 
 _CLI = {
-    "cli-usage": "Run the command with --help.",
+    "cli-target-count": "Give exactly one of them: `gridaware event send --help`.",
+    "cli-settings-malformed": "Write each setting as KEY=VALUE with a YAML value.",
+    "cli-pair-malformed": "Write it as KEY=VALUE.",
+    "doctor-part-unknown": "Name one of the parts shown, or none for all.",
+    "*-key-unknown": "Use one of the keys that the message names.",
 }
 
-FIXES: Mapping[str, str] = {**_CONFIG, **_VALUES, **_CLIENT, **_CLI, **FEEDS}
+_PARTS = (_CONFIG, _VALUES, _CLIENT, _CLI, FEEDS, JOBS, NODE, SERVICE, SITE)
+FIXES: Mapping[str, str] = {code: fix for part in _PARTS for code, fix in part.items()}
 """Every code, or ending of codes, with its advice."""
 
 _ENDINGS = {key[1:]: fix for key, fix in FIXES.items() if key.startswith("*")}
@@ -68,7 +73,5 @@ def fix_for(code: str) -> str | None:
     """What to do about ``code``: one imperative sentence, or None where nobody knows better."""
     if code in FIXES:
         return FIXES[code]
-    for ending, fix in _ENDINGS.items():
-        if code.endswith(ending):
-            return fix
-    return None
+    endings = [ending for ending in _ENDINGS if code.endswith(ending)]
+    return _ENDINGS[max(endings, key=len)] if endings else None

@@ -10,12 +10,8 @@ from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any
 
+from gridaware.domain.reasons_planning import REASONS as PLANNING
 from gridaware.domain.units import DASH, show
-
-try:
-    from gridaware.domain.reasons_planning import REASONS as PLANNING
-except ImportError:  # pragma: no cover
-    PLANNING = {}
 
 __all__ = ["REASONS", "names_of", "sentence"]
 
@@ -54,6 +50,7 @@ _EVENTS = {
     "Cancelled": "the sender cancelled it",
     "OptedOut": "a person opted out of it",
     "CannotServe": "the site cannot serve it",
+    "Rescheduled": "was revised to a later window, and power is back until then",
     "Revised": "the sender changed it; revision {revision} holds now",
 }
 
