@@ -13,6 +13,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from gridaware.domain.errors import ConfigError, Refused, Unavailable
+from gridaware.domain.fixes import fix_for
 from gridaware.store import database
 from gridaware.store.controller import ControllerStore
 from gridaware.store.reader import StoreReader
@@ -140,3 +141,7 @@ def test_the_heartbeat_moves_only_the_newest_epoch(store, reader, noon):
     store.heartbeat(later)
     store.ledger.flush()
     assert reader.controller_heartbeat() == (1, later)
+
+
+def test_every_refusal_of_the_disk_comes_with_what_to_do():
+    assert {code for code in database._SQLITE_CODES.values() if fix_for(code) is None} == set()
