@@ -32,6 +32,7 @@ from gridaware.sim.window import (
 __all__ = ["build"]
 
 SOURCE = Path(__file__).with_name("library.c")
+CORE = Path(__file__).with_name("core.h")
 SONAME = "libnvidia-ml.so.1"
 NOT_SUPPORTED = 3
 
@@ -48,11 +49,12 @@ def build(cache: Path) -> Path:
     Raises:
         Unavailable: there is no C compiler, or it refuses.
     """
-    source, headers = SOURCE.read_text(encoding="ascii"), _headers()
+    headers = {"window.h": _window_header(), "stubs.h": _stubs()}
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise Unavailable("no-c-compiler", "the virtual NVML needs a C compiler (cc)")
-    digest = hashlib.sha256("\0".join([source, compiler, *headers.values()]).encode()).hexdigest()
+    sources = [compiler, SOURCE.read_text(), CORE.read_text(), *headers.values()]
+    digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()
     library = cache / f"nvml-{digest[:16]}" / SONAME
     if library.exists():
         return library
@@ -69,10 +71,6 @@ def build(cache: Path) -> Path:
             raise Unavailable("c-compiler-refused", done.stderr.strip()[-2000:])
         draft.replace(library)
     return library
-
-
-def _headers() -> dict[str, str]:
-    return {"window.h": _window_header(), "stubs.h": _stubs()}
 
 
 def _window_header() -> str:
