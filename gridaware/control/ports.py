@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from gridaware.domain.event import GridEvent
 from gridaware.domain.fleet import LimitRange
-from gridaware.domain.job import Job, JobSpec
+from gridaware.domain.job import JobSpec
 from gridaware.domain.reading import EnergyReading, Reading
 from gridaware.domain.wire import CheckpointRequest, Desired, SampleRate
 
@@ -122,11 +122,25 @@ class AgentLink(Protocol):
 class RunnerStatus(Protocol):
     """One attempt as the cluster sees it."""
 
-    submission_id: str
-    status: str
-    """``pending``, ``running``, ``succeeded``, ``failed``, ``stopped``."""
-    exit_code: int | None
-    message: str
+    @property
+    def submission_id(self) -> str:
+        """Ray's name for the attempt."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """``pending``, ``running``, ``succeeded``, ``failed`` or ``stopped``."""
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the entrypoint, once it ended by itself."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """What the cluster says about it."""
+        ...
 
 
 class JobRunner(Protocol):
@@ -190,11 +204,3 @@ class Receipt:
     disposition: str
     """``accepted``, ``duplicate``, ``superseded``, ``clamped`` or ``opted-out``."""
     message: str = ""
-
-
-class JobBook(Protocol):
-    """Read access to jobs, for rooms that show them."""
-
-    def job(self, job_id: str) -> Job | None:
-        """The job, or None."""
-        ...

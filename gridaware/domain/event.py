@@ -74,6 +74,7 @@ class GridEvent:
     source_id: str
     revision: int
     request: EventRequest
+    """What is performed: what was asked, within the feed's authority."""
     state: EventState
     reason: str
     received_at: datetime
@@ -92,6 +93,8 @@ class GridEvent:
     unresolved_watts: float = 0.0
     """Most watts that could not be shed, so far."""
     opted_out_by: str | None = None
+    asked: EventRequest | None = None
+    """What was asked, where that was beyond the feed's authority; the rest waits for a person."""
 
 
 def event_id_of(feed_id: str, source_id: str) -> str:
@@ -132,6 +135,14 @@ def _table() -> tuple[Transition[EventState], ...]:
             "every found limit read back",
             "RestoreLimits",
             "LimitsRestored",
+        ),
+        Transition(
+            s.RAMPING_UP,
+            s.SCHEDULED,
+            "tick",
+            "restored, and revised to a later window",
+            "",
+            "Rescheduled",
         ),
         Transition(
             s.RESTORED,

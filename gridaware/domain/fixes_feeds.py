@@ -58,8 +58,6 @@ _LISTENER = {
     "feed-unknown": "Look the feed up with `gridaware feed list`, or register it with "
     "`gridaware feed add`.",
     "feed-not-pushed": "Send signals to a feed of kind webhook; this one asks for its signals.",
-    "route-unknown": "Send signals to /api/v1/signals/FEED.",
-    "method-not-allowed": "Use POST.",
     "content-type-unsupported": "Send `Content-Type: application/json`.",
     "body-too-slow": "Send the whole body at once.",
     "rate-exceeded": "Send fewer signals, or raise the feed's rate_per_second.",

@@ -9,6 +9,31 @@ _DEVICE = {
     "does not.",
     "device-out-of-range": "Ask for a limit inside the range that `gridaware gpu list -o json` "
     "shows.",
+    "device-not-supported": "Leave this GPU uncapped, or use one whose driver supports it.",
+    "device-lost": "Look for Xid errors in `dmesg`, drain the node, and reset or replace the GPU.",
+    "device-reset-required": "Drain the node with `gridaware node cordon`, then reset the GPU.",
+    "device-in-use": "Drain the node; something holds the GPU that must leave first.",
+    "device-hung": "Look for driver errors in `dmesg`; the agent restarts its driver child itself.",
+    "device-timeout": "Look for driver errors in `dmesg`; the agent tries again itself.",
+    "device-insufficient-power": "Connect the GPU's external power cables.",
+    "device-irq": "Look for interrupt errors in `dmesg`, and restart the node.",
+    "device-inforom": "Have the GPU serviced: its inforom is corrupted.",
+    "device-unknown-error": "Look for Xid errors in `dmesg`.",
+    "device-error": "Look the NVML code up in the driver's documentation, and in `dmesg`.",
+    "driver-uninitialised": "Restart the agent; its driver child attaches again.",
+    "driver-not-loaded": "Load the NVIDIA kernel driver: `modprobe nvidia`.",
+    "driver-library-missing": "Install the NVIDIA driver, which brings libnvidia-ml.so.1.",
+    "driver-function-missing": "Update the NVIDIA driver.",
+    "driver-version-mismatch": "Reload the kernel driver or restart the node: library and kernel "
+    "differ.",
+    "driver-unknown-error": "Look for driver errors in `dmesg`.",
+    "driver-import": "Name an installed driver module, such as gridaware.devices.nvml.",
+    "nvml-client-missing": "Install nvidia-ml-py, and remove the package called pynvml.",
+    "nvml-options": "Give only the options that gridaware.devices.nvml knows.",
+    "nvml-library-path": "Name the library by an absolute path.",
+    "nvml-library-missing": "Install the NVIDIA driver on this node, or name the library in the "
+    "driver's options.",
+    "power-implausible": "Compare with `nvidia-smi`; a reading like this is not used.",
 }
 
 _AGENT = {

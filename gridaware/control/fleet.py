@@ -1,0 +1,154 @@
+"""Nodes and their GPUs: who is there, what they hold, what they read back, what they report."""
+
+from dataclasses import replace
+
+from gridaware.control.events import note_acknowledged
+from gridaware.control.state import GpuTrack, NodeTrack, State, Turn
+from gridaware.domain.fleet import Gpu, Node
+from gridaware.domain.lease import Lease
+from gridaware.domain.reading import NodeObservation, Quality
+from gridaware.domain.wire import Acknowledged, Hello, NodeFault
+
+__all__ = [
+    "STALE_SECONDS",
+    "absorb_readings",
+    "gpu_of",
+    "on_acknowledged",
+    "on_fault",
+    "on_hello",
+    "on_node_command",
+    "on_node_lost",
+]
+
+STALE_SECONDS = 5.0
+"""A node whose newest sample is older is not believed, and an alarm stands."""
+
+
+def gpu_of(state: State, gpu_id: str) -> Gpu | None:
+    """The GPU by its UUID."""
+    seen = state.gpus.get(gpu_id)
+    node = state.nodes.get(seen.node_id) if seen else None
+    if node is None:
+        return None
+    return next((gpu for gpu in node.node.gpus if gpu.gpu_id == gpu_id), None)
+
+
+def on_hello(turn: Turn, hello: Hello) -> None:
+    """An agent is there, perhaps again, perhaps holding what an earlier controller told it."""
+    state = turn.state
+    known = state.nodes.get(hello.node_id)
+    node = Node(
+        node_id=hello.node_id,
+        boot_id=hello.boot_id,
+        driver_epoch=hello.driver_epoch,
+        gpus=hello.gpus,
+        cluster_id=hello.cluster_id,
+        connected=True,
+        cordoned=known.node.cordoned if known else False,
+        capabilities=hello.capabilities,
+    )
+    held = hello.lease or Lease(lease_id="")
+    if held.duration_seconds is not None:
+        held = replace(held, duration_seconds=hello.lease_left_seconds or 0.0)
+    if known is None:
+        known = NodeTrack(node, held, decision_id=held.lease_id, agent_socket=hello.agent_socket)
+        state.nodes[hello.node_id] = known
+    else:
+        known.node = node
+        known.agent_socket = hello.agent_socket
+        if held.lease_id and held.lease_id != known.decision_id:
+            # The agent obeyed a decision that the ledger lost in a crash: it stands.
+            turn.alarm(
+                "decision-recovered",
+                f"{hello.node_id} holds decision {held.lease_id}, which the ledger had lost",
+                hello.node_id,
+            )
+            known.decision_id = held.lease_id
+        known.lease = held
+    known.limits_watts = dict(held.standing_watts) | dict(held.limits_watts)
+    known.standing_watts = dict(held.standing_watts)
+    present = {gpu.gpu_id for gpu in hello.gpus}
+    for gpu_id in [g for g, t in state.gpus.items() if t.node_id == hello.node_id]:
+        if gpu_id not in present:
+            turn.alarm("gpu-lost", f"{hello.node_id} no longer has {gpu_id}", gpu_id)
+            del state.gpus[gpu_id]
+    for gpu in hello.gpus:
+        turn.calm("gpu-lost", gpu.gpu_id)
+        track = state.gpus.setdefault(gpu.gpu_id, GpuTrack(gpu.gpu_id, hello.node_id))
+        track.node_id = hello.node_id
+        track.enforced_watts = track.enforced_watts or gpu.found_limit_watts
+        if not gpu.can_set:
+            turn.alarm(
+                "device-no-permission",
+                f"{hello.node_id} may not set limits: its jobs can only be paused",
+                hello.node_id,
+            )
+    turn.calm("node-lost", hello.node_id)
+    turn.publish("node", hello.node_id)
+
+
+def on_node_lost(turn: Turn, node_id: str) -> None:
+    """An agent's stream ended: it holds its lease alone; nothing is concluded about its jobs."""
+    track = turn.state.nodes.get(node_id)
+    if track is None:
+        return
+    track.node = replace(track.node, connected=False)
+    turn.alarm("node-lost", f"the agent of {node_id} is not connected", node_id)
+    turn.publish("node", node_id)
+
+
+def on_acknowledged(turn: Turn, ack: Acknowledged) -> None:
+    """What an agent read back after carrying out a desired state."""
+    track = turn.state.nodes.get(ack.node_id)
+    if track is None or ack.controller_epoch != turn.state.controller_epoch:
+        return
+    track.acked_sequence = max(track.acked_sequence, ack.sequence)
+    for result in ack.results:
+        track.results[result.gpu_id] = result
+        gpu = turn.state.gpus.get(result.gpu_id)
+        if gpu is None:
+            continue
+        gpu.error = result.error
+        if result.enforced_watts is not None:
+            gpu.enforced_watts = result.enforced_watts
+        if result.error is not None:
+            turn.alarm("limit-not-set", f"{result.gpu_id}: {result.error}", result.gpu_id)
+        else:
+            turn.calm("limit-not-set", result.gpu_id)
+    note_acknowledged(turn, ack)
+
+
+def on_fault(turn: Turn, fault: NodeFault) -> None:
+    """An agent reports something a person should know."""
+    subject = fault.gpu_id or fault.node_id
+    turn.alarm(fault.code, f"{fault.node_id}: {fault.message}", subject)
+
+
+def on_node_command(turn: Turn, node_id: str, verb: str) -> None:
+    """Keep new jobs off a node, or let them on again."""
+    track = turn.state.nodes.get(node_id)
+    if track is None:
+        turn.refuse("node-unknown", f"no node is called {node_id!r}", node_id)
+        return
+    track.node = replace(track.node, cordoned=verb == "cordon")
+    turn.publish("node", node_id)
+    turn.answer("accepted", node_id)
+
+
+def absorb_readings(turn: Turn, nodes: tuple[NodeObservation, ...]) -> None:
+    """Remember what every GPU drew, who is on it, and which nodes have gone quiet."""
+    state = turn.state
+    for node in nodes:
+        if node.age_seconds > STALE_SECONDS:
+            turn.alarm("node-silent", f"no readings from {node.node_id}", node.node_id)
+            continue
+        turn.calm("node-silent", node.node_id)
+        for reading in node.gpus:
+            gpu = state.gpus.get(reading.gpu_id)
+            if gpu is None or reading.quality is Quality.MISSING:
+                continue
+            gpu.power_watts = reading.power_watts
+            gpu.enforced_watts = reading.enforced_limit_watts
+            gpu.job_id = reading.job_id
+            gpu.unmanaged = reading.unmanaged
+            gpu.seen_seconds = turn.now.seconds

@@ -1,0 +1,181 @@
+"""The machine: the only mutator, deterministic, without clock or I/O.
+
+``handle(stimulus, now)`` changes the state and returns instructions. The same stimuli at the same
+moments give the same state and the same instructions, so an event is replayed from its ledger.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gridaware.control import events, fleet, jobs, power, signals
+from gridaware.control.instructions import Instruction
+from gridaware.control.state import State, Turn
+from gridaware.control.stimuli import (
+    Dispatched,
+    EventCommanded,
+    FeedAdded,
+    FeedRemoved,
+    InputRefused,
+    JobCommanded,
+    JobSubmitted,
+    NodeCommanded,
+    NodeLost,
+    RunnerReported,
+    SignalReceived,
+    SiteConfigured,
+    Started,
+    Stimulus,
+    SubmitFailed,
+    Tick,
+)
+from gridaware.domain.errors import Bug
+from gridaware.domain.moment import Moment
+from gridaware.domain.wire import (
+    Acknowledged,
+    CheckpointReport,
+    Hello,
+    JobGone,
+    JobProgress,
+    JobRegistered,
+    NodeFault,
+)
+from gridaware.planning.model import CurveBook
+
+__all__ = ["Machine"]
+
+
+class Machine:
+    """Holds the state and the curves, and hands each stimulus to the module that knows it."""
+
+    def __init__(self, book: CurveBook, state: State | None = None) -> None:
+        self.book = book
+        self.state = state if state is not None else State()
+
+    def handle(self, stimulus: Stimulus, now: Moment) -> list[Instruction]:
+        """Take one stimulus in and say what to do.
+
+        Raises:
+            Bug: nothing handles that type.
+        """
+        turn = Turn(self.state, now, self.book)
+        handler = _HANDLERS.get(type(stimulus))
+        if handler is None:
+            raise Bug("stimulus-unhandled", f"nothing handles {type(stimulus).__name__}")
+        handler(turn, stimulus)
+        return turn.instructions()
+
+
+def _started(turn: Turn, stimulus: Started) -> None:
+    state = turn.state
+    state.controller_epoch = stimulus.controller_epoch
+    state.sequence = 0
+    for node in state.nodes.values():
+        # Each agent says hello again and is then told everything anew.
+        node.sequence = node.acked_sequence = 0
+        node.decision_id = node.decision_id or node.lease.lease_id
+        if node.node.connected:
+            fleet.on_node_lost(turn, node.node.node_id)
+    turn.publish("status", "site")
+
+
+def _configured(turn: Turn, stimulus: SiteConfigured) -> None:
+    turn.state.site = stimulus.site
+    for spec in stimulus.site.feeds:
+        turn.state.feeds[spec.feed_id] = spec
+        turn.state.registered.setdefault(spec.feed_id, turn.now.wall)
+        turn.publish("feed", spec.feed_id)
+    turn.publish("status", "site")
+    turn.publish("policy", stimulus.site.policy.name)
+
+
+def _feed_added(turn: Turn, stimulus: FeedAdded) -> None:
+    known = turn.state.feeds.get(stimulus.spec.feed_id)
+    turn.state.feeds[stimulus.spec.feed_id] = stimulus.spec
+    turn.state.registered.setdefault(stimulus.spec.feed_id, turn.now.wall)
+    turn.publish("feed", stimulus.spec.feed_id)
+    turn.answer("duplicate" if known == stimulus.spec else "accepted", stimulus.spec.feed_id)
+
+
+def _feed_removed(turn: Turn, stimulus: FeedRemoved) -> None:
+    if turn.state.feeds.pop(stimulus.feed_id, None) is None:
+        turn.refuse("feed-unknown", f"no feed is called {stimulus.feed_id!r}", stimulus.feed_id)
+        return
+    turn.state.registered.pop(stimulus.feed_id, None)
+    turn.publish("feed", stimulus.feed_id)
+    turn.answer("accepted", stimulus.feed_id)
+
+
+def _signal(turn: Turn, stimulus: SignalReceived) -> None:
+    signals.on_signal(turn, stimulus.signal)
+    events.advance_events(turn)
+    power.steer(turn, urgent=True)
+
+
+def _event_commanded(turn: Turn, stimulus: EventCommanded) -> None:
+    track = turn.state.events.get(stimulus.event_id)
+    if track is None:
+        turn.refuse("event-unknown", f"no event is called {stimulus.event_id!r}", stimulus.event_id)
+    elif not track.event.state.open:
+        turn.refuse(
+            "event-closed",
+            f"{stimulus.event_id} is {track.event.state.value}",
+            stimulus.event_id,
+        )
+    else:
+        if stimulus.verb == "cancel":
+            signals.cancel_event(turn, track)
+        else:
+            signals.opt_out(turn, track, stimulus.actor)
+        turn.answer("accepted", stimulus.event_id)
+        power.steer(turn, urgent=True)
+
+
+def _tick(turn: Turn, stimulus: Tick) -> None:
+    power.absorb(turn, stimulus.observation)
+    jobs.advance_jobs(turn)
+    events.advance_events(turn)
+    power.steer(turn, urgent=False)
+    power.start_jobs(turn)
+
+
+def _runner(turn: Turn, stimulus: RunnerReported) -> None:
+    for attempt in stimulus.attempts:
+        jobs.on_attempt(turn, attempt)
+
+
+def _hello(turn: Turn, stimulus: Hello) -> None:
+    fleet.on_hello(turn, stimulus)
+    power.resend(turn, stimulus.node_id)
+
+
+def _refused(turn: Turn, stimulus: InputRefused) -> None:
+    del turn, stimulus  # it is in the ledger, which is all it is for
+
+
+_HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = MappingProxyType(
+    {
+        Started: _started,
+        SiteConfigured: _configured,
+        FeedAdded: _feed_added,
+        FeedRemoved: _feed_removed,
+        SignalReceived: _signal,
+        InputRefused: _refused,
+        Dispatched: lambda turn, s: events.note_dispatched(turn, s.decision_id),
+        EventCommanded: _event_commanded,
+        Tick: _tick,
+        Hello: _hello,
+        NodeLost: lambda turn, s: fleet.on_node_lost(turn, s.node_id),
+        NodeFault: fleet.on_fault,
+        NodeCommanded: lambda turn, s: fleet.on_node_command(turn, s.node_id, s.verb),
+        Acknowledged: fleet.on_acknowledged,
+        JobSubmitted: jobs.on_job_submitted,
+        JobCommanded: jobs.on_job_command,
+        RunnerReported: _runner,
+        SubmitFailed: jobs.on_submit_failed,
+        JobRegistered: jobs.on_job_registered,
+        JobProgress: jobs.on_job_progress,
+        JobGone: jobs.on_job_gone,
+        CheckpointReport: jobs.on_checkpoint_report,
+    }
+)

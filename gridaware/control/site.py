@@ -1,0 +1,51 @@
+"""The site as the machine knows it: settings that a decision may depend on."""
+
+from dataclasses import dataclass, field
+
+from gridaware.domain.job import Tier
+from gridaware.domain.programme import FeedSpec, Programme
+from gridaware.domain.target import HardLimit, Overhead, Ramp
+
+__all__ = ["ADMIN_FEED", "Policy", "Site"]
+
+ADMIN_FEED = "admin"
+"""The feed id of events that a person sends through the API; its authority is unrestricted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One strategy plus its numbers; what a file in ``policies/`` holds."""
+
+    name: str = "default"
+    strategy: str = "tiers"
+    params: dict[str, float] = field(default_factory=dict)
+    unmanaged_tier: Tier | None = None
+    """Tier at which GPUs with processes that are not ours may be capped; None = never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything an operator has set that decisions depend on."""
+
+    name: str = "site"
+    act: bool = False
+    """Until True every plan is shown and nothing is touched."""
+    overhead: Overhead = Overhead()
+    ramp: Ramp = Ramp()
+    hard_limit: HardLimit | None = None
+    policy: Policy = field(default_factory=Policy)
+    programmes: tuple[Programme, ...] = ()
+    feeds: tuple[FeedSpec, ...] = ()
+    reference_window_seconds: float = 60.0
+    """Meter-before: the mean over this long before the first notice."""
+    stall_seconds: float = 120.0
+    """Without a step for this long a job is stalled."""
+    settle_after_seconds: float = 60.0
+    """After the restore, so that the report sees the rebound."""
+
+    def programme(self, programme_id: str) -> Programme:
+        """The programme by that id; a plain one where none was declared."""
+        for programme in self.programmes:
+            if programme.programme_id == programme_id:
+                return programme
+        return Programme(programme_id)

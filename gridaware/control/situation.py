@@ -1,0 +1,309 @@
+"""From what is remembered to a question: what every job draws, may lose, and must stay under."""
+
+from dataclasses import dataclass
+
+from gridaware.control.fleet import STALE_SECONDS
+from gridaware.control.state import GpuTrack, JobTrack, State, Turn
+from gridaware.domain.curve import Curve
+from gridaware.domain.event import GridEvent
+from gridaware.domain.fleet import Gpu
+from gridaware.domain.job import LOSS_WINDOW_SECONDS, JobState
+from gridaware.domain.reading import JobObservation
+from gridaware.domain.situation import JobView, Situation
+from gridaware.domain.target import PowerTarget
+from gridaware.planning.admission import Admission, Room, Waiting, admit
+from gridaware.planning.learning import CurveLearner
+from gridaware.planning.targets import Descent, Release, is_rising, power_target
+
+__all__ = ["Question", "absorb_jobs", "admissions", "question_of", "startable", "target_of"]
+
+SETTLE_SECONDS = 1.5
+"""After a change of limits a job's draw says nothing about its cap for this long."""
+STEADY_SECONDS = 8.0
+"""Nor does its step rate, which is a mean over seconds."""
+PAUSE_OVERHEAD_SECONDS = 20.0
+"""Assumed cost of one pause and resume until a job has shown its own: start-up and warm-up."""
+UNMANAGED = "unmanaged:"
+_SEEN = {JobState.RUNNING, JobState.CAPPED, JobState.STALLED, JobState.PAUSING}
+_COMING = {JobState.STARTING, JobState.RESUMING}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A situation, and what its answer needs to be carried out."""
+
+    situation: Situation
+    gpus_of: dict[str, tuple[str, ...]]
+    """GPU ids of each job of the situation."""
+    target: PowerTarget
+    """At the meter."""
+
+
+def absorb_jobs(turn: Turn, observed: tuple[JobObservation, ...]) -> None:
+    """Take in what jobs drew and how far they came since the last tick."""
+    state = turn.state
+    by_job = _gpus_by_job(state)
+    rates = {seen.job_id: seen for seen in observed}
+    for job_id, track in state.jobs.items():
+        if track.job.state.terminal or track.job.state in {JobState.QUEUED, JobState.HELD}:
+            continue
+        tracks = by_job.get(job_id, [])
+        track.draw_watts = sum(gpu.power_watts for gpu in tracks)
+        seen = rates.get(job_id)
+        if seen is not None and seen.attempt == track.job.attempt:
+            track.steps_per_second = seen.steps_per_second
+        _learn(turn, track, tracks)
+        _account(turn, track)
+
+
+def _learn(turn: Turn, track: JobTrack, tracks: list[GpuTrack]) -> None:
+    """Let a settled reading teach the job's curve."""
+    state, now = turn.state, turn.now.seconds
+    if track.job.state not in {JobState.RUNNING, JobState.CAPPED} or not tracks:
+        return
+    changed = max(state.nodes[gpu.node_id].lease_seconds for gpu in tracks)
+    since = min(now - changed, now - track.state_seconds + SETTLE_SECONDS)
+    working = track.steps_per_second > 0 or not track.job.spec.pausable
+    if since < SETTLE_SECONDS or not working:
+        return
+    cap = min(gpu.enforced_watts for gpu in tracks)
+    rate = track.steps_per_second if since >= STEADY_SECONDS else None
+    learned = track.learner.observe(cap, track.draw_watts / len(tracks), rate)
+    if learned is not track.learner:
+        track.learner, track.curve = learned, None
+
+
+def _account(turn: Turn, track: JobTrack) -> None:
+    """Book the throughput lost since the last tick, and what may still be lost."""
+    seconds = turn.now.seconds - track.account_seconds
+    track.account_seconds = turn.now.seconds
+    job = track.job
+    if job.started_at is None:
+        return
+    if job.state in {JobState.PAUSED, JobState.RESUMING}:
+        # The user's own pause is no loss that the tier has to answer for.
+        throughput = 1.0 if track.paused_by not in {"", "event"} else 0.0
+    elif job.cap_watts is not None and track.curve is not None:
+        throughput = track.curve.throughput_at(job.cap_watts)
+    else:
+        throughput = 1.0
+    track.account = track.account.add(seconds, throughput)
+    track.lost_seconds += max(seconds, 0.0) * (1.0 - throughput)
+    track.loss_budget_seconds = track.account.loss_budget_seconds(
+        job.spec.tier.allowed_loss, job.spec.expected_seconds
+    )
+
+
+def target_of(turn: Turn) -> PowerTarget:
+    """What the site may draw at its meter, now."""
+    state = turn.state
+    release = None
+    if state.release_seconds is not None and not _way_back_done(turn):
+        release = Release(state.release_seconds, state.release_watts, state.ceiling_watts)
+    descent = None
+    if state.descent_seconds is not None:
+        descent = Descent(state.descent_seconds, state.descent_watts)
+    return power_target(
+        turn.now,
+        [track.event for track in state.events.values()],
+        {programme.programme_id: programme for programme in state.site.programmes},
+        hard_limit=state.site.hard_limit,
+        ramp=state.site.ramp,
+        descent=descent,
+        release=release,
+    )
+
+
+def _way_back_done(turn: Turn) -> bool:
+    """Whether the ramp has reached the pre-event level, so that nothing need hold anybody down."""
+    state = turn.state
+    assert state.release_seconds is not None
+    ramp, ceiling = state.site.ramp.up_watts_per_minute, state.ceiling_watts
+    if ramp is None or ceiling is None:
+        return True
+    minutes = (turn.now.seconds - state.release_seconds) / 60.0
+    return state.release_watts + ramp * minutes >= ceiling
+
+
+def question_of(turn: Turn, acting: list[GridEvent]) -> Question:
+    """Everything the strategy may look at, now."""
+    state = turn.state
+    gpus = {gpu.gpu_id: gpu for node in state.nodes.values() for gpu in node.node.gpus}
+    by_job = _gpus_by_job(state)
+    views: list[JobView] = []
+    gpus_of: dict[str, tuple[str, ...]] = {}
+    for job_id, track in state.jobs.items():
+        tracks = by_job.get(job_id, [])
+        view = _view(turn, track, tracks, gpus)
+        if view is not None:
+            views.append(view)
+            gpus_of[job_id] = tuple(gpu.gpu_id for gpu in tracks)
+    for view, gpu_id in _unmanaged(turn, gpus):
+        views.append(view)
+        gpus_of[view.job_id] = (gpu_id,)
+    named = sum(view.draw_watts for view in views if view.state in _SEEN)
+    target = target_of(turn)
+    limit = target.limit_watts
+    aim_watts = target.aim.watts if target.aim is not None else None
+    hard = state.site.hard_limit is not None and limit is not None and limit != aim_watts
+    asked = None if limit is None else state.tracker.asked_watts(limit)
+    situation = Situation(
+        jobs=tuple(views),
+        other_gpu_watts=max(state.gpu_watts - named, 0.0),
+        target_gpu_watts=None if asked is None else state.gpu_share_of(asked),
+        horizon_seconds=_horizon(turn, acting),
+        must=any(state.site.programme(e.programme_id).mandatory for e in acting),
+        rising=is_rising(target) and not hard,
+        hard=hard,
+    )
+    return Question(situation, gpus_of, target)
+
+
+def _view(
+    turn: Turn, track: JobTrack, tracks: list[GpuTrack], gpus: dict[str, Gpu]
+) -> JobView | None:
+    """The job as the strategy sees it; None where it has nothing to give and nothing to ask."""
+    job, spec = track.job, track.job.spec
+    by_event = track.paused_by in {"", "event"}
+    off = job.state in _COMING or (job.state is JobState.PAUSED and by_event)
+    if not off and (job.state not in _SEEN or not tracks):
+        return None
+    boards = [gpus[gpu.gpu_id] for gpu in tracks if gpu.gpu_id in gpus]
+    boards = boards or [gpus[gpu_id] for gpu_id in job.gpu_ids if gpu_id in gpus]
+    boards = boards or list(gpus.values())[:1]
+    if not boards:
+        return None
+    found = min(board.found_limit_watts for board in boards)
+    least = max(board.limits.least_watts for board in boards)
+    settable = all(board.can_set for board in boards)
+    curve = _curve(turn, track, boards[0], found)
+    now = turn.now.seconds
+    return JobView(
+        job_id=spec.job_id,
+        tier=spec.tier,
+        priority=spec.priority,
+        state=job.state,
+        gpu_count=len(tracks) if tracks else spec.gpus,
+        draw_watts=track.draw_watts if job.state in _SEEN else 0.0,
+        cap_watts=found if job.cap_watts is None else min(job.cap_watts, found),
+        found_watts=found,
+        least_cap_watts=min(max(least, spec.min_cap_watts or 0.0), found) if settable else found,
+        curve=curve,
+        loss_budget_seconds=track.loss_budget_seconds,
+        pausable=spec.pausable and spec.tier.pausable and now >= track.no_pause_until_seconds,
+        pause_cost_seconds=PAUSE_OVERHEAD_SECONDS,
+        since_change_seconds=now - track.changed_seconds,
+    )
+
+
+def _curve(turn: Turn, track: JobTrack, board: Gpu, found: float) -> Curve:
+    if track.curve is None:
+        of_class = turn.book.curve(board.model, track.job.spec.workload, board.limits)
+        track.curve = track.learner.curve(of_class, found)
+    return track.curve
+
+
+def _unmanaged(turn: Turn, gpus: dict[str, Gpu]) -> list[tuple[JobView, str]]:
+    """GPUs with processes that are not ours, where the policy lets them be capped."""
+    tier = turn.state.site.policy.unmanaged_tier
+    if tier is None:
+        return []
+    views = []
+    for track in turn.state.gpus.values():
+        gpu = gpus.get(track.gpu_id)
+        if gpu is None or not track.unmanaged or track.job_id is not None or not gpu.can_set:
+            continue
+        of_class = turn.book.curve(gpu.model, None, gpu.limits)
+        cap = min(track.enforced_watts or gpu.found_limit_watts, gpu.found_limit_watts)
+        node = turn.state.nodes[track.node_id]
+        if turn.now.seconds - node.lease_seconds >= SETTLE_SECONDS or track.learner is None:
+            learned = (track.learner or CurveLearner()).observe(cap, track.power_watts)
+            if learned is not track.learner:
+                track.learner = learned
+                track.curve = learned.curve(of_class, gpu.found_limit_watts)
+        view = JobView(
+            job_id=UNMANAGED + track.gpu_id,
+            tier=tier,
+            priority=0,
+            state=JobState.RUNNING,
+            gpu_count=1,
+            draw_watts=track.power_watts,
+            cap_watts=cap,
+            found_watts=gpu.found_limit_watts,
+            least_cap_watts=gpu.limits.least_watts,
+            curve=track.curve or of_class,
+            loss_budget_seconds=tier.allowed_loss * LOSS_WINDOW_SECONDS,
+            pausable=False,
+        )
+        views.append((view, track.gpu_id))
+    return views
+
+
+def _gpus_by_job(state: State) -> dict[str, list[GpuTrack]]:
+    by_job: dict[str, list[GpuTrack]] = {}
+    for gpu in state.gpus.values():
+        if gpu.job_id is not None:
+            by_job.setdefault(gpu.job_id, []).append(gpu)
+    return by_job
+
+
+def _horizon(turn: Turn, acting: list[GridEvent]) -> float:
+    """How long what is asked will hold; open ends by their programme's longest, else 6 h."""
+    seconds = []
+    for event in acting:
+        if event.request.end is not None:
+            seconds.append((event.request.end - turn.now.wall).total_seconds())
+        else:
+            longest = turn.state.site.programme(event.programme_id).max_duration_seconds
+            seconds.append(longest or LOSS_WINDOW_SECONDS)
+    return max(max(seconds, default=60.0), 1.0)
+
+
+def admissions(turn: Turn, *, closed: bool) -> tuple[Admission, ...]:
+    """What becomes of every waiting job now; event-paused jobs come before any queue."""
+    state = turn.state
+    queue = [
+        Waiting(
+            job_id=track.job.spec.job_id,
+            gpus=track.job.spec.gpus,
+            placement=track.job.spec.placement,
+            priority=track.job.spec.priority,
+            arrival=track.job.submitted_at.timestamp(),
+        )
+        for track in state.jobs.values()
+        if track.job.state is JobState.QUEUED and turn.now.seconds >= track.retry_seconds
+    ]
+    return admit(queue, _room(turn), closed=closed) if queue else ()
+
+
+def startable(turn: Turn, track: JobTrack) -> bool:
+    """Whether a paused job's GPUs are free in Ray and on the nodes."""
+    spec = track.job.spec
+    waiting = Waiting(spec.job_id, spec.gpus, spec.placement, spec.priority, 0.0)
+    return admit([waiting], _room(turn))[0].outcome == "start"
+
+
+def _room(turn: Turn) -> Room:
+    """Free GPUs: nobody's process on them, on nodes that answer and take jobs."""
+    state = turn.state
+    reserved = sum(
+        track.job.spec.gpus
+        for track in state.jobs.values()
+        if track.job.state in _COMING and not track.nodes
+    )
+    free: dict[str, int] = {}
+    total: dict[str, int] = {}
+    for node_id, node in state.nodes.items():
+        total[node_id] = len(node.node.gpus)
+        if node.node.cordoned or not node.node.connected:
+            continue
+        free[node_id] = sum(
+            1
+            for gpu in node.node.gpus
+            if (seen := state.gpus.get(gpu.gpu_id)) is not None
+            and seen.job_id is None
+            and not seen.unmanaged
+            and turn.now.seconds - seen.seen_seconds <= STALE_SECONDS
+        )
+    cluster = state.ray_free_gpus
+    return Room(free, total, None if cluster is None else max(cluster - reserved, 0.0))

@@ -1,0 +1,320 @@
+"""One node of the seeded world: the real lease holder on the simulated driver, in virtual time."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from gridaware import __version__
+from gridaware.clock import ManualClock
+from gridaware.domain.errors import DeviceError
+from gridaware.domain.fleet import Gpu
+from gridaware.domain.wire import (
+    PROTOCOL_VERSION,
+    Acknowledged,
+    CheckpointRequest,
+    Desired,
+    Hello,
+    NodeFault,
+    SampleRate,
+)
+from gridaware.node.actions import (
+    Acknowledge,
+    Action,
+    Device,
+    Fault,
+    Inventory,
+    Journal,
+    JournalRecord,
+    LimitReading,
+    WriteLimits,
+    Written,
+)
+from gridaware.node.childwire import GpuTick, Tick
+from gridaware.node.holder import LeaseHolder
+from gridaware.node.sampling import Sampling
+from gridaware.sim.driver import SimDriver
+from gridaware.sim.window import Window
+
+if TYPE_CHECKING:
+    from gridaware.sim.world_jobs import SimRay
+
+__all__ = ["SimNode"]
+
+Later = Callable[[float, Callable[[], None]], None]
+LIMITS_SECONDS = 1.0
+"""Between two readings of all limits."""
+
+
+class SimNode:
+    """The agent of one node. Its journal is its only memory across :meth:`kill`."""
+
+    def __init__(
+        self,
+        node_id: str,
+        index: int,
+        window: Window,
+        clock: ManualClock,
+        ray: "SimRay",
+        later: Later,
+        latency: Callable[[], float],
+    ) -> None:
+        self.node_id = node_id
+        self.index = index
+        self.clock = clock
+        self.ray = ray
+        self.later = later
+        self.latency = latency
+        self.driver = SimDriver(lambda: window, index, clock, wait=None)
+        self.disk: JournalRecord | None = None
+        self.life = 0
+        """Counts lives: what an earlier one planned is void."""
+        self.alive = False
+        self.connected = False
+        self.hz = 1.0
+        self.faults: list[Fault] = []
+        self.to_control: Callable[[object], None] = lambda *_: None
+        self._due: float | None = None
+        self._done_ticket = 0
+
+    # Lives -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Come up, with whatever the journal says."""
+        self.life += 1
+        self.alive = True
+        self.hz = 1.0
+        self._done_ticket = 0
+        self.driver.open()
+        self.holder = LeaseHolder("boot-1", self.disk)
+        self.inventory = self._inventory()
+        self.sampling = Sampling(self.node_id, self.clock, self, self._send)
+        self.sampling.found(self.inventory)
+        now = self.clock.boot_seconds()
+        self._carry(self.holder.on_inventory(self.inventory, now, self.clock.wall()))
+        self._every(LIMITS_SECONDS, self._read_limits, self.life)
+        self._sample(self.life)
+
+    def kill(self) -> None:
+        """``kill -9``: limits stand, everything but the journal is gone."""
+        self.alive = self.connected = False
+        self.life += 1
+        self._due = None
+
+    def _inventory(self) -> Inventory:
+        devices = []
+        for gpu in self.driver.gpus():
+            devices.append(
+                Device(
+                    gpu.gpu_id,
+                    gpu.index,
+                    gpu.model,
+                    self.driver.limit_range(gpu.gpu_id),
+                    self.driver.can_set(gpu.gpu_id),
+                    self.driver.requested_limit_watts(gpu.gpu_id),
+                    self.driver.enforced_limit_watts(gpu.gpu_id),
+                )
+            )
+        return Inventory(self.driver.epoch(), self.driver.boundary, tuple(devices))
+
+    # The job desk's part -----------------------------------------------------------------------
+
+    def owners(self) -> dict[str, tuple[str, int]]:
+        """GPU → (job, attempt)."""
+        found = {}
+        for device in self.inventory.devices:
+            owner = self.ray.owner_of(device.gpu_id)
+            if owner is not None:
+                found[device.gpu_id] = owner
+        return found
+
+    def managed_pids(self) -> frozenset[int]:
+        """Processes of jobs."""
+        return frozenset(job.pid for job in self.ray.running.values())
+
+    # The stream --------------------------------------------------------------------------------
+
+    def hello(self) -> Hello:
+        """Who it is and what it holds."""
+        now = self.clock.boot_seconds()
+        gpus = []
+        for device in self.inventory.devices:
+            found = self.holder.found_watts(device.gpu_id)
+            if device.limits is not None and found is not None:
+                gpus.append(
+                    Gpu(
+                        device.gpu_id,
+                        device.index,
+                        device.model,
+                        device.limits,
+                        found,
+                        device.can_set,
+                    )
+                )
+        return Hello(
+            PROTOCOL_VERSION,
+            self.node_id,
+            __version__,
+            self.holder.boot_id,
+            self.inventory.driver_epoch,
+            tuple(gpus),
+            ("limits", "samples", "jobs"),
+            self.holder.epoch,
+            self.holder.lease,
+            self.holder.lease_left_seconds(now),
+        )
+
+    def welcome(self, epoch: int, silence_seconds: float) -> None:
+        """A controller accepts it."""
+        if not self.alive:
+            return
+        self.connected = True
+        now = self.clock.boot_seconds()
+        self._carry(self.holder.on_welcome(epoch, silence_seconds, now))
+
+    def hear(self, message: object) -> None:
+        """A frame of the controller."""
+        if not self.alive:
+            return
+        now = self.clock.boot_seconds()
+        match message:
+            case Desired():
+                self._carry(self.holder.on_desired(message, now, self.clock.wall()))
+            case SampleRate(sample_hz=hz):
+                self.hz = hz
+            case CheckpointRequest():
+                self.ray.request(self.node_id, message)
+            case _:
+                self._carry(self.holder.on_heard(now))
+
+    def send(self, message: object) -> None:
+        """A message of this node's job desk to the controller."""
+        self._send(message)
+
+    def _send(self, message: object) -> None:
+        if self.alive and self.connected:
+            self.later(self.latency(), lambda: self.to_control(message))
+
+    # Carrying out ------------------------------------------------------------------------------
+
+    def _carry(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Journal(record=record):
+                    self.disk = record
+                case WriteLimits():
+                    self._write(action, self.life)
+                case Acknowledge():
+                    self._send(
+                        Acknowledged(
+                            self.node_id,
+                            action.controller_epoch,
+                            action.sequence,
+                            action.decision_id,
+                            action.results,
+                            action.complete,
+                            self.clock.wall(),
+                        )
+                    )
+                case Fault():
+                    self.faults.append(action)
+                    self._send(NodeFault(self.node_id, action.code, action.gpu_id, action.message))
+                case _:
+                    self.connected = False
+        self._arm()
+
+    def _write(self, action: WriteLimits, life: int) -> None:
+        """Set each limit, and read it back once the silicon has taken it in."""
+
+        def set_all() -> None:
+            if life != self.life:
+                return  # killed in the middle: nobody knows which limits were written
+            errors = {g: self._set(g, watts) for g, watts in action.limits_watts}
+            self.later(0.002, lambda: read_back(errors))
+
+        def read_back(errors: dict[str, DeviceError | None]) -> None:
+            if life != self.life:
+                return
+            self._done_ticket = action.ticket
+            results = tuple(self._read_back(g, action.ticket, e) for g, e in errors.items())
+            self._carry(self.holder.on_written(results, self.clock.boot_seconds()))
+
+        self.later(self.latency() / 4 + 0.001, set_all)
+
+    def _set(self, gpu_id: str, watts: float) -> DeviceError | None:
+        try:
+            self.driver.set_limit_watts(gpu_id, watts)
+        except DeviceError as error:
+            return error
+        return None
+
+    def _read_back(self, gpu_id: str, ticket: int, error: DeviceError | None) -> Written:
+        try:
+            if error is not None:
+                raise error
+            return Written(gpu_id, ticket, self.driver.enforced_limit_watts(gpu_id))
+        except DeviceError as failure:
+            return Written(gpu_id, ticket, None, failure.code, type(failure).__name__)
+
+    def _read_limits(self) -> None:
+        readings = []
+        for device in self.inventory.devices:
+            ticket = self._done_ticket
+            try:
+                readings.append(
+                    LimitReading(
+                        device.gpu_id,
+                        ticket,
+                        self.driver.requested_limit_watts(device.gpu_id),
+                        self.driver.enforced_limit_watts(device.gpu_id),
+                    )
+                )
+            except DeviceError as error:
+                readings.append(
+                    LimitReading(
+                        device.gpu_id, ticket, None, None, error.code, type(error).__name__
+                    )
+                )
+        self._carry(self.holder.on_readings(readings, self.clock.boot_seconds()))
+
+    def _sample(self, life: int) -> None:
+        if life != self.life:
+            return
+        ticks = tuple(self._gpu_tick(device.gpu_id) for device in self.inventory.devices)
+        self.sampling.take(Tick(self.clock.boot_seconds(), ticks), sample_hz=self.hz)
+        self.later(1.0 / self.hz, lambda: self._sample(life))
+
+    def _gpu_tick(self, gpu_id: str) -> GpuTick:
+        try:
+            power = self.driver.power_watts(gpu_id).watts
+            energy = self.driver.energy_joules(gpu_id).joules
+            limits = LimitReading(
+                gpu_id,
+                self._done_ticket,
+                self.driver.requested_limit_watts(gpu_id),
+                self.driver.enforced_limit_watts(gpu_id),
+            )
+            binds = self.driver.cap_binds(gpu_id)
+            pids = self.driver.processes(gpu_id)
+        except DeviceError:
+            return GpuTick(gpu_id, False, None, None, None, None, None, 0.0)
+        return GpuTick(gpu_id, True, power, energy, limits, pids, binds, 0.0)
+
+    def _every(self, seconds: float, work: Callable[[], None], life: int) -> None:
+        def again() -> None:
+            if life == self.life:
+                work()
+                self.later(seconds, again)
+
+        self.later(seconds, again)
+
+    def _arm(self) -> None:
+        due = self.holder.next_deadline(self.clock.boot_seconds())
+        if due is None or due == self._due:
+            return
+        self._due, life = due, self.life
+
+        def tick() -> None:
+            if life == self.life:
+                self._due = None
+                self._carry(self.holder.on_tick(self.clock.boot_seconds()))
+
+        self.later(max(due - self.clock.boot_seconds(), 0.0) + 1e-6, tick)

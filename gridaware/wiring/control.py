@@ -1,0 +1,335 @@
+"""The control process: the loop, the agents' streams, the feeds and the only writer of the store.
+
+``python -m gridaware.wiring.control --config FILE``
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from gridaware.clock import Clock, SystemClock
+from gridaware.control.dispatch import Dispatcher
+from gridaware.control.instructions import Answer, Instruction
+from gridaware.control.loop import Loop, SteadyClock
+from gridaware.control.observe import Observer
+from gridaware.control.ports import Receipt
+from gridaware.control.state import State
+from gridaware.control.stimuli import (
+    InputRefused,
+    NodeLost,
+    RunnerReported,
+    SignalReceived,
+    SiteConfigured,
+    Started,
+    Stimulus,
+    SubmitFailed,
+    Tick,
+)
+from gridaware.domain.errors import GridawareError, Refused
+from gridaware.domain.moment import Moment
+from gridaware.domain.reading import EnergyReading, Observation, Reading
+from gridaware.domain.signal import Signal
+from gridaware.domain.wire import Fenced, Hello, JobProgress, SampleBatch
+from gridaware.feeds.http_listener import build_app
+from gridaware.feeds.runner import FeedRunner
+from gridaware.jobs.poller import JobPoller
+from gridaware.jobs.ray_runner import RayRunner
+from gridaware.node.link import AgentMessage, LinkServer
+from gridaware.node.tls import controller_context
+from gridaware.store.controller import ControllerStore
+from gridaware.store.reader import StoreReader
+from gridaware.wiring.commands import CommandDesk
+from gridaware.wiring.config import Settings, load_settings
+from gridaware.wiring.curves import load_curves
+from gridaware.wiring.effects import ControlEffects
+from gridaware.wiring.handlers import Handlers, refusal_of
+from gridaware.wiring.meter_reader import MeterReader, open_meter
+from gridaware.wiring.policies import load_policy
+from gridaware.wiring.recovery import quiet, recover, write_snapshot
+from gridaware.wiring.series import SeriesWriter
+from gridaware.wiring.settle import Settler
+
+__all__ = ["ControlProcess", "main"]
+
+SNAPSHOT_SECONDS = 300.0
+_log = logging.getLogger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """The process's signals are ours: uvicorn takes none."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signal handlers as they are."""
+        yield
+
+
+class ControlProcess:
+    """Everything of one controller, put together. :meth:`run` lives until it is cancelled."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        """Take the store, and find the state again where an earlier controller left it.
+
+        Raises:
+            Refused: another controller runs on this store.
+            ConfigError: something in the settings is wrong.
+        """
+        self._settings, self._clock = settings, clock
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        policy_dir = settings.control.policy_dir
+        policy = load_policy(
+            settings.control.policy, None if policy_dir is None else settings.path(policy_dir)
+        )
+        site = settings.site_value(policy)
+        book = load_curves()
+        meter = open_meter(settings.site.meter.module, settings.site.meter.options)
+        self._store = ControllerStore(
+            settings.store_url, site_id=site.name, started_at=clock.wall()
+        )
+        reader = StoreReader(settings.store_url)
+        self._settler = Settler(site.overhead)
+        run = recover(self._store, reader, book, self._settler.watch)
+        reader.close()
+        self._steady = SteadyClock(clock, run.last)
+        self._observer = Observer()
+        self._link = LinkServer(clock, silence_seconds=settings.control.silence_seconds)
+        self._feeds = FeedRunner(clock, self._emit, self._refused, self._untold)
+        runner = RayRunner(settings.ray.address, settings.ray_token())
+        self._poller = JobPoller(runner, clock, self._from_thread)
+        self.effects = ControlEffects(
+            self._store, self._settler, self._poller, self._feeds, self._state, clock
+        )
+        self._series = SeriesWriter(self._store, self._settler)
+        self._loop = Loop(
+            run.machine,
+            self._steady,
+            self._store.ledger,
+            Dispatcher(self._link, self.effects, clock),
+            self._observe,
+            self._watch,
+            tick_seconds=settings.control.tick_seconds,
+        )
+        self._handlers = Handlers(self._loop, self._store, self._feeds, runner, self._steady)
+        self._meter = None if meter is None else MeterReader(meter, clock, self._metered, self._hz)
+        self._site = site
+        self._async: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled; then leave every agent with its lease, and the store closed."""
+        self._async = asyncio.get_running_loop()
+        control = self._settings.control
+        tls = self._settings.tls_dir
+        try:
+            self._post_start()
+            context = controller_context(
+                tls / "ca.pem", tls / "controller.pem", tls / "controller.key"
+            )
+            await self._link.start(
+                control.agents_host, control.agents_port, context, self._store.epoch, self
+            )
+            desk = CommandDesk(
+                self._settings.state_dir / "control.sock",
+                self._handlers.by_name(),
+                self._store.idempotency,
+                self._clock,
+            )
+            await desk.start()
+            self._start_threads()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._loop.run())
+                tasks.create_task(self._listen())
+                tasks.create_task(self._housekeeping())
+        finally:
+            await self._close()
+
+    def _post_start(self) -> None:
+        self._loop.post(Started(self._store.epoch))
+        self._loop.post(SiteConfigured(self._site))
+        state = self._state()
+        for name in list(state.jobs):
+            self.effects.publish("job", name)
+        for spec in state.feeds.values():
+            try:
+                self._feeds.add(spec, self._handlers.registered_at(spec.feed_id))
+            except GridawareError as error:
+                _log.error("feed %s does not start: %s", spec.feed_id, error)
+
+    def _start_threads(self) -> None:
+        self._feeds.start()
+        self._poller.start()
+        if self._meter is not None:
+            self._meter.start()
+
+    async def _listen(self) -> None:
+        """Hear signals on control's own port."""
+        control = self._settings.control
+        config = uvicorn.Config(
+            build_app(self._feeds, self._accept, self._clock),
+            host=control.signals_host,
+            port=control.signals_port,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+        await _Server(config).serve()
+
+    async def _housekeeping(self) -> None:
+        """Heartbeats, and snapshots while no event's report needs what came before."""
+        last = self._steady.now().seconds
+        while True:
+            await asyncio.sleep(1.0)
+            now = self._steady.now()
+            with contextlib.suppress(GridawareError):
+                self._store.heartbeat(now.wall)
+                if now.seconds - last >= SNAPSHOT_SECONDS and quiet(self._state()):
+                    last = now.seconds
+                    write_snapshot(self._store, self._loop.machine, self._loop.last_seq, now)
+
+    async def _close(self) -> None:
+        if self._meter is not None:
+            self._meter.stop()
+        self._poller.stop(2.0)
+        self._feeds.stop()
+        await self._link.stop()
+        self.effects.write_waiting()
+        self.effects.close()
+        if quiet(self._state()):
+            with contextlib.suppress(GridawareError):
+                now = self._steady.now()
+                write_snapshot(self._store, self._loop.machine, self._loop.last_seq, now)
+        self._store.close()
+
+    # What comes in -----------------------------------------------------------------------------
+
+    def on_hello(self, hello: Hello, moment: Moment) -> None:
+        """An agent is connected."""
+        del moment
+        self._loop.post(hello)
+
+    def on_message(self, node_id: str, message: AgentMessage, moment: Moment) -> None:
+        """An agent said something: readings wait for the tick, the rest is a stimulus."""
+        del moment
+        seconds = self._steady.now().seconds
+        match message:
+            case SampleBatch():
+                self._observer.on_samples(message, seconds)
+            case JobProgress():
+                self._observer.on_progress(message, seconds)
+                self._loop.post(message)
+            case Fenced():
+                _log.critical("%s obeys a newer controller: %s", node_id, message.message)
+            case _:
+                self._loop.post(message)
+
+    def on_lost(self, node_id: str, moment: Moment) -> None:
+        """An agent's stream is gone."""
+        del moment
+        self._loop.post(NodeLost(node_id))
+
+    async def _accept(self, signal: Signal) -> Receipt:
+        """Take a signal in; returns once it is durable.
+
+        Raises:
+            Refused: the machine refuses it.
+            Unavailable: it cannot be made durable.
+        """
+        answers = self._loop.post(SignalReceived(signal))
+        await self._store.ledger.durable(self._loop.last_seq)
+        answer = _answer(answers)
+        if answer.disposition == "refused":
+            raise refusal_of(answer)
+        return Receipt(answer.subject, answer.revision, answer.disposition, answer.message)
+
+    def _emit(self, signal: Signal) -> Receipt:
+        """A polled signal, from a worker thread."""
+        assert self._async is not None
+        return asyncio.run_coroutine_threadsafe(self._accept(signal), self._async).result(10.0)
+
+    def _refused(self, feed_id: str, code: str, message: str, raw: str) -> None:
+        self._from_thread(InputRefused(f"feed:{feed_id}", code, message, raw))
+
+    def _untold(self, feed_id: str, report: object, error: GridawareError) -> None:
+        del report
+        _log.warning("feed %s could not be told: %s", feed_id, error)
+
+    def _metered(self, reading: Reading, energy: EnergyReading | None, seconds: float) -> None:
+        del seconds
+        assert self._async is not None
+        with contextlib.suppress(RuntimeError):
+            self._async.call_soon_threadsafe(
+                lambda: self._observer.on_meter(reading, energy, self._steady.now().seconds)
+            )
+
+    def _from_thread(self, stimulus: Stimulus | RunnerReported | SubmitFailed) -> None:
+        assert self._async is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closing
+            self._async.call_soon_threadsafe(self._post_quietly, stimulus)
+
+    def _post_quietly(self, stimulus: Stimulus) -> None:
+        try:
+            self._loop.post(stimulus)
+        except GridawareError as error:
+            _log.error("%s was not taken in: %s", type(stimulus).__name__, error)
+
+    # What the loop asks ------------------------------------------------------------------------
+
+    def _state(self) -> State:
+        return self._loop.machine.state
+
+    def _hz(self) -> float:
+        return self._loop.machine.state.sample_hz
+
+    def _observe(self, moment: Moment) -> Observation:
+        free, total = self._poller.capacity
+        self._observer.on_ray(None if free is None or total is None else (free, total))
+        return self._observer.observe(moment, self._state().site.overhead)
+
+    def _watch(self, stimulus: Stimulus, moment: Moment, state: State) -> None:
+        self._settler.watch(stimulus, moment, state)
+        if isinstance(stimulus, Tick):
+            self._series.on_tick(stimulus.observation, state)
+
+
+def _answer(instructions: list[Instruction]) -> Answer:
+    for instruction in instructions:
+        if isinstance(instruction, Answer):
+            return instruction
+    raise Refused("no-answer", "nothing was said about it")
+
+
+async def _serve(settings: Settings, clock: Clock) -> None:
+    process = ControlProcess(settings, clock)
+    task = asyncio.ensure_future(process.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the control process until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="python -m gridaware.wiring.control")
+    parser.add_argument("--config", type=Path, required=True, help="the site's settings file")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        asyncio.run(_serve(load_settings(options.config), SystemClock()))
+    except GridawareError as error:
+        sys.stderr.write(f"error[{error.code}]: {error.message}\n")
+        return 4 if isinstance(error, Refused) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

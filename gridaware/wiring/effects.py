@@ -1,0 +1,110 @@
+"""What the controller does to the world beyond talking to agents: each call returns at once."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from gridaware.clock import Clock
+from gridaware.control.instructions import Alarm
+from gridaware.control.ports import FeedReport
+from gridaware.control.state import State
+from gridaware.domain.errors import GridawareError, Unavailable
+from gridaware.domain.event import GridEvent
+from gridaware.domain.job import JobSpec
+from gridaware.feeds.runner import FeedRunner
+from gridaware.jobs.poller import JobPoller
+from gridaware.settlement.event_report import EventReport
+from gridaware.store.controller import ControllerStore
+from gridaware.wiring.projections import project
+from gridaware.wiring.settle import Settler
+
+__all__ = ["ControlEffects"]
+
+_log = logging.getLogger(__name__)
+
+
+class ControlEffects:
+    """Implements :class:`gridaware.control.dispatch.Effects` on the process's real ports."""
+
+    def __init__(
+        self,
+        store: ControllerStore,
+        settler: Settler,
+        poller: JobPoller | None,
+        feeds: FeedRunner,
+        state: Callable[[], State],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._settler = settler
+        self._poller = poller
+        self._feeds = feeds
+        self._state = state
+        self._clock = clock
+        self._waiting: dict[tuple[str, str], None] = {}
+        self._workers = ThreadPoolExecutor(1, thread_name_prefix="reports")
+
+    def submit(self, spec: JobSpec, attempt: int) -> None:
+        """Start an attempt in the cluster."""
+        if self._poller is not None:
+            self._poller.submit(spec, attempt)
+
+    def stop(self, job_id: str, attempt: int) -> None:
+        """End an attempt in the cluster."""
+        if self._poller is not None:
+            self._poller.stop_attempt(job_id, attempt)
+
+    def tell(self, event: GridEvent, status: str, delivered_watts: float | None) -> None:
+        """Answer the grid's side, where its feed can."""
+        self._feeds.tell(
+            event.feed_id, FeedReport(event, status, self._clock.wall(), delivered_watts)
+        )
+
+    def alarm(self, alarm: Alarm) -> None:
+        """Tell a person: the log is what every installation has."""
+        _log.warning("alarm %s: %s", alarm.code, alarm.message)
+
+    def settle(self, event_id: str, *, final: bool) -> None:
+        """Compute an event's report from the readings so far and write it."""
+        at = self._clock.wall()
+        report = self._settler.report(self._state(), event_id, final=final, at=at)
+        if report is not None:
+            self._workers.submit(self._write_report, event_id, report)
+
+    def _write_report(self, event_id: str, report: EventReport) -> None:
+        body = msgspec.json.encode(report)
+        state = "final" if report.final else "provisional"
+        try:
+            self._store.documents.put("report", event_id, state, body, report.generated_at)
+        except Unavailable as error:
+            _log.error("the report of %s was not written: %s", event_id, error)
+
+    def publish(self, kind: str, thing_id: str) -> None:
+        """Write what people read, once the present turn of the loop is over."""
+        if not self._waiting:
+            try:
+                asyncio.get_running_loop().call_soon(self.write_waiting)
+            except RuntimeError:
+                return  # no loop yet: everything is written once it runs
+        self._waiting[kind, thing_id] = None
+
+    def write_waiting(self) -> None:
+        """Write every document that has changed."""
+        waiting, self._waiting = self._waiting, {}
+        at = self._clock.wall()
+        for kind, thing_id in waiting:
+            try:
+                projection = project(self._state(), kind, thing_id, at)
+                if projection is None:
+                    self._store.documents.remove(kind, thing_id, at)
+                else:
+                    self._store.documents.put(kind, thing_id, *projection, at)
+            except GridawareError as error:
+                _log.error("%s %s was not written: %s", kind, thing_id, error)
+
+    def close(self) -> None:
+        """Finish the reports under way."""
+        self._workers.shutdown(wait=True)

@@ -1,0 +1,241 @@
+"""What each command of the web process does: made into a stimulus, answered by the machine."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from gridaware.control.instructions import Answer
+from gridaware.control.loop import Loop, SteadyClock
+from gridaware.control.ports import JobRunner
+from gridaware.control.preview import preview
+from gridaware.control.requests import feed_spec_of, job_spec_of
+from gridaware.control.site import ADMIN_FEED
+from gridaware.control.stimuli import (
+    EventCommanded,
+    FeedAdded,
+    FeedRemoved,
+    InputRefused,
+    JobCommanded,
+    JobSubmitted,
+    NodeCommanded,
+    SignalReceived,
+    Stimulus,
+)
+from gridaware.domain.errors import GridawareError, InvalidInput, NotFound, Refused
+from gridaware.domain.eventjson import event_from_mapping, event_to_json
+from gridaware.domain.signal import Signal
+from gridaware.feeds import check_settings
+from gridaware.feeds.runner import FeedRunner
+from gridaware.jobs.logs import logs_across_attempts
+from gridaware.store.controller import ControllerStore
+from gridaware.wiring.commands import Handler
+
+__all__ = ["Handlers", "refusal_of"]
+
+_NOT_FOUND = {"event-unknown", "job-unknown", "feed-unknown", "node-unknown"}
+_INVALID = {"job-too-large", "event-over", "job-verb-unknown"}
+
+
+def refusal_of(answer: Answer) -> GridawareError:
+    """The error that a refusing answer stands for."""
+    kind: type[GridawareError] = Refused
+    if answer.code in _NOT_FOUND:
+        kind = NotFound
+    elif answer.code in _INVALID:
+        kind = InvalidInput
+    return kind(answer.code, answer.message, subject=answer.subject)
+
+
+class Handlers:
+    """Every command by its name."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        store: ControllerStore,
+        feeds: FeedRunner,
+        runner: JobRunner,
+        steady: SteadyClock,
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._feeds = feeds
+        self._runner = runner
+        self._steady = steady
+        self._answered: GridawareError | None = None
+        """The machine's own last refusal: that one is in the ledger already."""
+
+    def by_name(self) -> dict[str, Handler]:
+        """(args, actor) → result, by the command's name."""
+        handlers: dict[str, Handler] = {
+            "ping": self._ping,
+            "feed.add": self._feed_add,
+            "feed.remove": self._feed_remove,
+            "feed.test": self._feed_test,
+            "event.send": self._event_send,
+            "event.preview": self._event_preview,
+            "job.submit": self._job_submit,
+            "job.logs": self._job_logs,
+            "fleet.release": self._fleet_release,
+        }
+        for verb in ("cancel", "opt_out"):
+            handlers[f"event.{verb}"] = self._event_verb(verb)
+        for verb in ("pause", "resume", "hold", "release", "stop"):
+            handlers[f"job.{verb}"] = self._job_verb(verb)
+        for verb in ("cordon", "uncordon"):
+            handlers[f"node.{verb}"] = self._node_verb(verb)
+        return {name: self._ledgering(name, handler) for name, handler in handlers.items()}
+
+    def registered_at(self, feed_id: str) -> datetime:
+        """When a feed was registered first: relative times of its signals count from there."""
+        return self._loop.machine.state.registered.get(feed_id, self._steady.now().wall)
+
+    def _ledgering(self, name: str, handler: Handler) -> Handler:
+        """The same, with every refusal in the ledger: nothing that was asked is lost."""
+
+        async def carry_out(args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+            try:
+                return await handler(args, actor)
+            except GridawareError as error:
+                if not error.retryable and error is not self._answered:
+                    raw = json.dumps(args, default=str)[:4096]
+                    self._loop.post(InputRefused(f"{name}:{actor}", error.code, str(error), raw))
+                raise
+
+        return carry_out
+
+    async def _tell(self, stimulus: Stimulus) -> dict[str, Any]:
+        """Post a stimulus; its answer once it is durable."""
+        made = self._loop.post(stimulus)
+        await self._store.ledger.durable(self._loop.last_seq)
+        answer = next(i for i in made if isinstance(i, Answer))
+        if answer.disposition == "refused":
+            self._answered = refusal_of(answer)
+            raise self._answered
+        return {
+            "id": answer.subject,
+            "disposition": answer.disposition,
+            "message": answer.message or None,
+        }
+
+    async def _ping(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        del args, actor
+        state = self._loop.machine.state
+        return {
+            "controller_epoch": state.controller_epoch,
+            "tick_lag_seconds": round(self._loop.tick_lag_seconds, 4),
+            "ledger_seq": self._loop.last_seq,
+        }
+
+    async def _feed_add(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        spec = feed_spec_of(args)
+        if spec.feed_id == ADMIN_FEED:
+            raise InvalidInput("feed-id-reserved", f"{ADMIN_FEED!r} names events sent by people")
+        check_settings(spec.kind, spec.settings_json)
+        known = self._loop.machine.state.feeds.get(spec.feed_id)
+        if known is not None and known != spec:
+            raise Refused("feed-exists", f"there is a feed {spec.feed_id!r} with other settings")
+        if known is None:
+            self._feeds.add(spec, self._steady.now().wall)
+        return await self._tell(FeedAdded(spec, actor))
+
+    async def _feed_remove(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        feed_id = _text(args, "feed_id")
+        result = await self._tell(FeedRemoved(feed_id, actor))
+        self._feeds.remove(feed_id)
+        return result
+
+    async def _feed_test(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        del actor
+        running = self._feeds.get(_text(args, "feed_id"))
+        poll = getattr(running.feed, "poll", None)
+        heard: list[Signal] = [] if poll is None else list(await asyncio.to_thread(poll))
+        now = self._steady.now()
+        return {
+            "feed_id": running.spec.feed_id,
+            "kind": running.spec.kind,
+            "hears_pushes": hasattr(running.feed, "hear"),
+            "health": running.health.now(),
+            "signals": [
+                {
+                    "event": event_to_json(signal),
+                    "preview": preview(self._loop.machine, signal, now),
+                }
+                for signal in heard[:20]
+            ],
+        }
+
+    def _signal(self, args: Mapping[str, Any]) -> Signal:
+        now = self._steady.now()
+        return event_from_mapping(
+            args,
+            feed_id=ADMIN_FEED,
+            received_at=now.wall,
+            received_seconds=now.seconds,
+            raw=json.dumps(args, sort_keys=True),
+        )
+
+    async def _event_send(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        del actor
+        return await self._tell(SignalReceived(self._signal(args)))
+
+    async def _event_preview(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        del actor
+        return preview(self._loop.machine, self._signal(args), self._steady.now())
+
+    def _event_verb(self, verb: str) -> Handler:
+        async def command(args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+            event_id = _text(args, "event_id")
+            who = f"{actor}: {args['reason']}" if args.get("reason") else actor
+            return await self._tell(EventCommanded(event_id, verb, who[:500]))
+
+        return command
+
+    async def _job_submit(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        return await self._tell(JobSubmitted(job_spec_of(args), actor))
+
+    async def _job_logs(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        del actor
+        job_id = _text(args, "job_id")
+        track = self._loop.machine.state.jobs.get(job_id)
+        if track is None:
+            raise NotFound("job-unknown", f"no job is called {job_id!r}")
+        logs = await asyncio.to_thread(
+            logs_across_attempts, self._runner, job_id, track.job.attempt
+        )
+        return {"job_id": job_id, "attempts": track.job.attempt, "logs": logs}
+
+    def _job_verb(self, verb: str) -> Handler:
+        async def command(args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+            return await self._tell(JobCommanded(_text(args, "job_id"), verb, actor))
+
+        return command
+
+    def _node_verb(self, verb: str) -> Handler:
+        async def command(args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+            return await self._tell(NodeCommanded(_text(args, "node_id"), verb, actor))
+
+        return command
+
+    async def _fleet_release(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        """Opt out of every open event: limits return within the ramp, and the grid is told."""
+        state = self._loop.machine.state
+        open_events = [t.event.event_id for t in state.events.values() if t.event.state.open]
+        if open_events and args.get("confirm") != "opt out":
+            raise Refused(
+                "release-unconfirmed",
+                f"{len(open_events)} events are open: releasing opts out of them",
+                events=len(open_events),
+            )
+        for event_id in open_events:
+            await self._tell(EventCommanded(event_id, "opt_out", f"{actor}: fleet release"))
+        return {"opted_out": open_events}
+
+
+def _text(args: Mapping[str, Any], key: str) -> str:
+    value = args.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= 200:
+        raise InvalidInput("command-field", f"{key} must be a text of 1 to 200 characters")
+    return value

@@ -1,0 +1,216 @@
+"""What people read, made from the machine's state: one JSON body a thing, the same everywhere."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from gridaware.control.codec import to_builtins
+from gridaware.control.state import JobTrack, NodeTrack, State
+from gridaware.domain.event import GridEvent
+from gridaware.domain.job import submission_id
+from gridaware.domain.reasons import names_of, sentence
+
+__all__ = ["Projection", "project"]
+
+Projection = tuple[str, dict[str, Any]]
+"""(state, body) of a document."""
+
+
+def project(state: State, kind: str, thing_id: str, at: datetime) -> Projection | None:
+    """The document of one thing; None where it is gone.
+
+    Raises:
+        KeyError: there is no such kind of document here.
+    """
+    return _PROJECTIONS[kind](state, thing_id, at)
+
+
+def _job(state: State, job_id: str, at: datetime) -> Projection | None:
+    track = state.jobs.get(job_id)
+    if track is None:
+        return None
+    job, spec = track.job, track.job.spec
+    body = to_builtins(spec) | to_builtins(job)
+    del body["spec"], body["numbers"]
+    body["runtime_env"] = body.pop("runtime_env_json")
+    body["metadata"] = dict(spec.metadata)
+    body |= {
+        "submission_id": submission_id(job_id, job.attempt) if job.attempt else None,
+        "why": sentence(job.reason, _job_numbers(track)),
+        "plan_reason": track.plan_reason or None,
+        "plan_why": _plan_sentence(track) if track.plan_reason else None,
+        "draw_watts": round(track.draw_watts, 1),
+        "steps_per_second": round(track.steps_per_second, 4),
+        "paused_by": track.paused_by or None,
+        "stopping_by": track.stopping or None,
+        "loss_budget_seconds": round(track.loss_budget_seconds, 1),
+        "lost_seconds": round(track.lost_seconds, 1),
+        "updated_at": at,
+    }
+    return job.state.value, body
+
+
+def _job_numbers(track: JobTrack) -> dict[str, Any]:
+    job = track.job
+    step = job.saved_step if job.saved_step is not None else job.step
+    known: dict[str, Any] = {
+        "gpus": job.spec.gpus,
+        "attempt": job.attempt,
+        "step": step,
+        "exit_code": job.exit_code,
+        "failures": job.failures,
+        "cap_watts": job.cap_watts,
+    }
+    return known | dict(job.numbers)
+
+
+def _plan_sentence(track: JobTrack) -> str:
+    named = zip(names_of(track.plan_reason), track.plan_numbers, strict=False)
+    return sentence(track.plan_reason, dict(named))
+
+
+def _event(state: State, event_id: str, at: datetime) -> Projection | None:
+    track = state.events.get(event_id)
+    if track is None:
+        return None
+    event = track.event
+    body = to_builtins(event)
+    body |= {
+        "why": sentence(
+            event.reason,
+            {"limit_watts": event.limit_watts, "revision": event.revision},
+        ),
+        "latency_seconds": _latencies(event),
+        "decision_id": track.decision_id or None,
+        "power_watts": round(state.meter_watts, 1),
+        "updated_at": at,
+    }
+    return event.state.value, body
+
+
+def _latencies(event: GridEvent) -> dict[str, float | None]:
+    """Seconds from the signal's arrival to each later clock."""
+    clocks = event.clocks
+
+    def since(seconds: float | None) -> float | None:
+        return None if seconds is None else round(seconds - clocks.received_seconds, 4)
+
+    return {
+        "decided": since(clocks.decided_seconds),
+        "accepted": since(clocks.accepted_seconds),
+        "confirmed": since(clocks.confirmed_seconds),
+    }
+
+
+def _node(state: State, node_id: str, at: datetime) -> Projection | None:
+    track = state.nodes.get(node_id)
+    if track is None:
+        return None
+    body = {
+        "node_id": node_id,
+        "state": _node_state(track),
+        "cluster_id": track.node.cluster_id,
+        "connected": track.node.connected,
+        "cordoned": track.node.cordoned,
+        "capabilities": list(track.node.capabilities),
+        "boot_id": track.node.boot_id,
+        "driver_epoch": track.node.driver_epoch,
+        "decision_id": track.decision_id or None,
+        "acknowledged": track.acked_sequence >= track.sequence,
+        "power_watts": round(
+            sum(g.power_watts for g in state.gpus.values() if g.node_id == node_id), 1
+        ),
+        "gpus": [_gpu(state, track, gpu.gpu_id) for gpu in track.node.gpus],
+        "updated_at": at,
+    }
+    return str(body["state"]), body
+
+
+def _node_state(track: NodeTrack) -> str:
+    if not track.node.connected:
+        return "lost"
+    return "cordoned" if track.node.cordoned else "ready"
+
+
+def _gpu(state: State, node: NodeTrack, gpu_id: str) -> dict[str, Any]:
+    gpu = next(g for g in node.node.gpus if g.gpu_id == gpu_id)
+    seen = state.gpus.get(gpu_id)
+    asked = node.limits_watts.get(gpu_id)
+    enforced = seen.enforced_watts if seen else None
+    return {
+        "gpu_id": gpu_id,
+        "node_id": node.node.node_id,
+        "index": gpu.index,
+        "model": gpu.model,
+        "power_watts": round(seen.power_watts, 1) if seen else None,
+        "asked_limit_watts": asked,
+        "enforced_limit_watts": enforced,
+        "found_limit_watts": gpu.found_limit_watts,
+        "least_limit_watts": gpu.limits.least_watts,
+        "greatest_limit_watts": gpu.limits.greatest_watts,
+        "can_set": gpu.can_set,
+        "job_id": seen.job_id if seen else None,
+        "unmanaged": seen.unmanaged if seen else False,
+        "error": seen.error if seen else None,
+    }
+
+
+def _feed(state: State, feed_id: str, at: datetime) -> Projection | None:
+    spec = state.feeds.get(feed_id)
+    if spec is None:
+        return None
+    body = to_builtins(spec)
+    body["settings"] = body.pop("settings_json")
+    body["updated_at"] = at
+    return "registered", body
+
+
+def _policy(state: State, name: str, at: datetime) -> Projection | None:
+    policy = state.site.policy
+    if policy.name != name:
+        return None
+    return "active", to_builtins(policy) | {"active": True, "updated_at": at}
+
+
+def _status(state: State, site: str, at: datetime) -> Projection:
+    del site
+    acting = [t.event.event_id for t in state.events.values() if t.event.state.acting]
+    open_events = [t.event.event_id for t in state.events.values() if t.event.state.open]
+    states: dict[str, int] = {}
+    for track in state.jobs.values():
+        states[track.job.state.value] = states.get(track.job.state.value, 0) + 1
+    body = {
+        "site": state.site.name,
+        "act": state.site.act,
+        "policy": state.site.policy.name,
+        "controller_epoch": state.controller_epoch,
+        "power_watts": round(state.meter_watts, 1),
+        "gpu_power_watts": round(state.gpu_watts, 1),
+        "target_watts": None if state.target_watts is None else round(state.target_watts, 1),
+        "unresolved_watts": state.unresolved_watts,
+        "firm_floor_broken": state.firm_floor_broken,
+        "acting_events": acting,
+        "open_events": open_events,
+        "jobs": states,
+        "nodes": {
+            "connected": sum(t.node.connected for t in state.nodes.values()),
+            "total": len(state.nodes),
+        },
+        "gpus": {"total": len(state.gpus), "free": state.ray_free_gpus},
+        "alarms": sorted(state.alarms),
+        "updated_at": at,
+    }
+    return ("acting" if acting else "idle"), body
+
+
+_PROJECTIONS: Mapping[str, Callable[[State, str, datetime], Projection | None]] = MappingProxyType(
+    {
+        "job": _job,
+        "event": _event,
+        "node": _node,
+        "feed": _feed,
+        "policy": _policy,
+        "status": _status,
+    }
+)

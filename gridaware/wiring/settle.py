@@ -1,0 +1,165 @@
+"""Event reports: the energy book kept as readings come in, and each event settled from it."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from gridaware.control.state import EventTrack, State
+from gridaware.control.stimuli import Stimulus, Tick
+from gridaware.domain.errors import GridawareError
+from gridaware.domain.job import Job, JobState
+from gridaware.domain.moment import Moment
+from gridaware.domain.reading import Observation
+from gridaware.domain.stepseries import StepSeries
+from gridaware.domain.target import Overhead
+from gridaware.domain.wire import Acknowledged, CheckpointReport, JobRegistered
+from gridaware.settlement.attribution import EnergyBook, Snapshot
+from gridaware.settlement.event_report import EventInputs, EventReport, settle_event
+from gridaware.settlement.impact import PauseEvidence
+from gridaware.settlement.response import NodeClock
+
+__all__ = ["Settler"]
+
+METER_SECONDS = 2 * 86400.0
+"""How much of the meter is kept in memory for reports of events still open."""
+METER_GAP_SECONDS = 15.0
+_log = logging.getLogger(__name__)
+
+
+class Settler:
+    """Watches what control sees and makes the report of an event when it is asked for."""
+
+    def __init__(self, overhead: Overhead) -> None:
+        self.book = EnergyBook(overhead)
+        self._meter: list[tuple[float, float]] = []
+        self._meter_boundary, self._meter_method = "site", "device_sum"
+        self._before: dict[str, Snapshot] = {}
+        self._clocks: dict[tuple[str, str, str], float] = {}
+        """(decision, node, GPU) → when its limit was read back, monotonic seconds."""
+        self._pauses: dict[tuple[str, str], PauseEvidence] = {}
+
+    def watch(self, stimulus: Stimulus, moment: Moment, state: State) -> None:
+        """See one stimulus after the machine has taken it in: live, and again on a restart."""
+        match stimulus:
+            case Tick(observation=observation):
+                self._on_observation(observation, (t.job for t in state.jobs.values()))
+                for track in state.events.values():
+                    self._on_event(track)
+                for job_track in state.jobs.values():
+                    self._on_job(job_track.job)
+            case Acknowledged():
+                self._on_acknowledged(stimulus, moment)
+            case CheckpointReport():
+                self._on_checkpoint(stimulus, moment.wall)
+            case JobRegistered(job_id=job_id, resumed_step=step):
+                self._on_resumed(job_id, step, moment.wall)
+            case _:
+                pass
+
+    def _on_observation(self, observation: Observation, jobs: Iterable[Job]) -> None:
+        """One tick was read."""
+        self.book.add(observation, jobs)
+        at = observation.meter.at.timestamp()
+        if not self._meter or at > self._meter[-1][0]:
+            self._meter.append((at, observation.meter.watts))
+        self._meter_boundary = observation.meter.boundary.value
+        self._meter_method = observation.meter.method.value
+        if len(self._meter) % 3600 == 0:
+            oldest = at - METER_SECONDS
+            self._meter = [point for point in self._meter if point[0] >= oldest]
+
+    def _on_acknowledged(self, ack: Acknowledged, moment: Moment) -> None:
+        """Limits were read back on a node."""
+        for result in ack.results:
+            held = result.enforced_watts is not None and (
+                result.enforced_watts <= result.asked_watts + 1.0
+            )
+            if held:
+                key = (ack.decision_id, ack.node_id, result.gpu_id)
+                self._clocks.setdefault(key, moment.seconds)
+        while len(self._clocks) > 200_000:
+            del self._clocks[next(iter(self._clocks))]
+
+    def _on_event(self, track: EventTrack) -> None:
+        """An event changed: its energy is counted from when it began to act."""
+        event_id = track.event.event_id
+        if track.event.state.acting and event_id not in self._before:
+            try:
+                self._before[event_id] = self.book.snapshot()
+            except ValueError:
+                _log.warning("event %s began before the first reading", event_id)
+
+    def _on_job(self, job: Job) -> None:
+        """A job changed: note that it was asked to pause."""
+        if job.request_id is None:
+            return
+        key = (job.spec.job_id, job.request_id)
+        pause = self._pauses.get(key)
+        if pause is None and job.state is JobState.PAUSING:
+            self._pauses[key] = PauseEvidence(
+                job_id=job.spec.job_id,
+                request_id=job.request_id,
+                attempt=job.attempt,
+                requested_at=job.state_since,
+                verified_at=None,
+                checkpoint_path=None,
+                step_saved=None,
+                outcome="asked",
+            )
+
+    def _on_checkpoint(self, report: CheckpointReport, at: datetime) -> None:
+        """An agent says what became of a pause."""
+        key = (report.job_id, report.request_id)
+        pause = self._pauses.get(key)
+        if pause is None:
+            return
+        verified = at if report.outcome in {"saved", "left"} else None
+        self._pauses[key] = replace(
+            pause,
+            verified_at=pause.verified_at or verified,
+            checkpoint_path=report.path or pause.checkpoint_path,
+            step_saved=report.step if report.step is not None else pause.step_saved,
+            outcome=report.outcome,
+        )
+
+    def _on_resumed(self, job_id: str, step: int | None, at: datetime) -> None:
+        """A later attempt of a paused job registered and says from which step it goes on."""
+        for key, pause in self._pauses.items():
+            if pause.job_id == job_id and pause.verified_at and pause.resumed_at is None:
+                self._pauses[key] = replace(pause, resumed_at=at, step_resumed=step)
+
+    def report(
+        self, state: State, event_id: str, *, final: bool, at: datetime
+    ) -> EventReport | None:
+        """Settle one event; None where it cannot be (it never acted)."""
+        track = state.events.get(event_id)
+        before = self._before.get(event_id)
+        if track is None or before is None:
+            return None
+        event = track.event
+        nodes = tuple(
+            NodeClock(node_id, gpu_id, seconds)
+            for (decision, node_id, gpu_id), seconds in self._clocks.items()
+            if decision == track.decision_id
+        )
+        since = event.started_at or event.received_at
+        inputs = EventInputs(
+            meter=StepSeries.sampled(self._meter, METER_GAP_SECONDS),
+            before=before,
+            after=self.book.snapshot(),
+            node_clocks=nodes,
+            pauses=tuple(p for p in self._pauses.values() if p.requested_at >= since),
+            ramp=state.site.ramp,
+            meter_boundary=self._meter_boundary,
+            meter_method=self._meter_method,
+        )
+        programme = state.site.programme(event.programme_id)
+        try:
+            report = settle_event(event, programme, inputs, generated_at=at, final=final)
+        except GridawareError as error:
+            _log.warning("event %s cannot be settled: %s", event_id, error)
+            return None
+        if final:
+            self._before.pop(event_id, None)
+        return report
