@@ -86,14 +86,21 @@ def _at_once(
     total += float((rows.gpus * power)[on_gpus].sum())
     if target is None or situation.rising or not leaving.any():
         return caps, total
-    for who in (on_gpus & (rows.tier != FIRM), on_gpus & (rows.tier == FIRM) & situation.hard):
-        room = np.where(who, rows.gpus * (power - lowest), 0.0)
-        share = min(1.0, max(total - target, 0.0) / max(float(room.sum()), 1e-9))
-        if share > 0:
-            lower = cap_for_power(rows.caps, rows.power, power - share * (power - lowest))
-            caps = np.where(who, np.minimum(caps, lower), caps)
-            total -= share * float(room.sum())
+    may_bridge = on_gpus & ((rows.tier != FIRM) | situation.hard)
+    room = np.where(may_bridge, rows.gpus * (power - lowest), 0.0)
+    share = _in_order(room, rows.order, total - target)
+    lower = cap_for_power(rows.caps, rows.power, power - share * (power - lowest))
+    caps = np.where(may_bridge & (share > 0), np.minimum(caps, lower), caps)
+    total -= float((share * room).sum())
     return caps, total
+
+
+def _in_order(room: Floats, order: Ints, need: float) -> Floats:
+    """Share of each job's room that ``need`` takes: rank by rank, evenly within a rank."""
+    by_rank = np.bincount(order, room)
+    before = np.cumsum(by_rank) - by_rank
+    share: Floats = np.clip((need - before) / np.maximum(by_rank, 1e-9), 0.0, 1.0)[order]
+    return share
 
 
 def answer(strategy: str, situation: Situation, offers: Offers, given: Given) -> Plan:

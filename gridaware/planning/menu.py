@@ -21,6 +21,8 @@ TRY_ALL = 8
 """Up to so many jobs that may leave, every subset of them is tried."""
 NEARBY = 6
 """Beyond that: prefixes and single swaps this near the bound."""
+MANY = 100
+"""Among so many jobs one more or less is no longer worth a search."""
 WORTH_BEYOND_BAND = 1.04
 """Lost work of a plan inside the band over that of one outside it, up to which it is preferred."""
 _LATE = 1e15
@@ -126,9 +128,10 @@ def _sets(steps: "_Steps", lumps: Ints, prices: Floats, need_watts: float) -> It
             high = middle
         else:
             low = middle + 1
-    for length in range(max(low - NEARBY, 0), min(low + NEARBY, len(lumps)) + 1):
+    near = NEARBY if len(lumps) <= MANY else 1
+    for length in range(max(low - near, 0), min(low + near, len(lumps)) + 1):
         yield leaving(lumps[:length])
-    for swapped in range(1, NEARBY + 1):
+    for swapped in range(1, near + 1):
         if low - swapped >= 0:  # one of the last stays
             yield leaving(np.delete(lumps[:low], low - swapped))
         if low + swapped < len(lumps):  # one of the next leaves in place of, or beside, the last
