@@ -40,6 +40,7 @@ from gridaware.domain.jobword import (
     write_word,
 )
 from gridaware.domain.wire import CheckpointRequest
+from gridaware.node.deskmemory import recall_ranks, remember_ranks
 from gridaware.node.handshake import Handshake, Handshakes, Rank, Report
 from gridaware.node.identify import identify
 from gridaware.node.processes import Processes, ProcfsProcesses
@@ -113,7 +114,7 @@ class JobDesk:
     """Where the jobs of this node register and are asked to save.
 
     ``emit`` gets :class:`JobRegistered`, :class:`JobProgress`, :class:`JobGone` and
-    :class:`CheckpointReport`, on the event loop. Set :attr:`node_id` once it is known.
+    :class:`CheckpointReport`, on the event loop.
     """
 
     def __init__(
@@ -127,8 +128,10 @@ class JobDesk:
         processes: Processes | None = None,
     ) -> None:
         self._path = socket_path
-        self._run_dir = run_dir
+        self._memory = run_dir / "jobs.json"
+        self._remembered: tuple[Rank, ...] = ()
         self._clock = clock
+        self._emit = emit
         self._processes = processes or ProcfsProcesses()
         self._core = Handshakes(self._processes, clock, emit, self._look, node_id)
         self._gpu_ids: tuple[str, ...] = ()
@@ -136,15 +139,6 @@ class JobDesk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._listener: socket.socket | None = None
-
-    @property
-    def node_id(self) -> str:
-        """This node's name in every report."""
-        return self._core.node_id
-
-    @node_id.setter
-    def node_id(self, node_id: str) -> None:
-        self._core.node_id = node_id
 
     # ------------------------------------------------------------------ life
 
@@ -156,6 +150,9 @@ class JobDesk:
             Refused: another agent listens there.
         """
         self._listener = _listen(self._path)
+        for rank in recall_ranks(self._memory):
+            self._core.joined(rank)
+        self._remembered = self._core.ranks()
         self._spawn(self._accept(self._listener))
         self._spawn(self._watch())
 
@@ -188,7 +185,10 @@ class JobDesk:
         """The node's boards in the order in which Ray counts them."""
         self._gpu_ids = tuple(gpu_ids_by_ray_index)
         for rank in self._core.ranks():
-            rank.gpu_ids = resolve_gpus(rank.line.gpus, self._gpu_ids)
+            found = resolve_gpus(rank.line.gpus, self._gpu_ids)
+            if found != rank.gpu_ids:
+                rank.gpu_ids = found
+                self._emit(self._core.registration(rank))
 
     def owners(self) -> Mapping[str, tuple[str, int]]:
         """GPU id → (job, attempt). Where two claim one board the first keeps it."""
@@ -312,6 +312,10 @@ class JobDesk:
     async def _watch(self) -> None:
         while True:
             self._core.tick()
+            ranks = self._core.ranks()
+            if ranks != self._remembered:
+                remember_ranks(self._memory, ranks)
+                self._remembered = ranks
             self._wake.clear()
             pace = _BUSY_TICK_SECONDS if self._core.busy() else _TICK_SECONDS
             with contextlib.suppress(TimeoutError):

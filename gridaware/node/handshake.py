@@ -46,7 +46,7 @@ Report = JobRegistered | JobProgress | JobGone | CheckpointReport
 Key = tuple[str, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Rank:
     """One registered process of a job."""
 

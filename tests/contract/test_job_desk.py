@@ -62,9 +62,11 @@ class Bench:
         self.children: list[subprocess.Popen[str]] = []
 
     def make(self) -> JobDesk:
-        desk = JobDesk(self.path, self.folder, SystemClock(), self._heard, node_id="n0")
-        desk.set_gpus(BOARDS)
-        return desk
+        return JobDesk(self.path, self.folder, SystemClock(), self._heard, node_id="n0")
+
+    async def start(self) -> None:
+        await self.desk.start()
+        self.desk.set_gpus(BOARDS)
 
     def _heard(self, report: object) -> None:
         self.reports.append(report)
@@ -114,7 +116,7 @@ def folder() -> Iterator[Path]:
 def run(folder: Path) -> Callable[[Callable[[Bench], Awaitable[None]]], None]:
     async def main(scene: Callable[[Bench], Awaitable[None]]) -> None:
         bench = Bench(folder)
-        await bench.desk.start()
+        await bench.start()
         try:
             await scene(bench)
         finally:
@@ -187,11 +189,33 @@ def test_a_job_comes_back_to_an_agent_that_restarted_and_hears_it(run) -> None:
         await bench.desk.stop()
         bench.reports.clear()
         bench.desk = bench.make()
-        await bench.desk.start()
+        await bench.start()
         bench.desk.request(CheckpointRequest("r-1", "j", 1, True, 15))
         await bench.report(CheckpointReport, outcome="left")
         assert (await bench.report(JobRegistered)).pid == child.pid
         assert await bench.exit_code(child) == 42
+
+    run(scene)
+
+
+def test_an_agent_that_was_killed_knows_its_jobs_at_once_and_misses_those_that_ended(run) -> None:
+    async def scene(bench: Bench) -> None:
+        stays, ends = bench.job(), bench.job(job_id="ends")
+        for job_id in ("j", "ends"):
+            await bench.report(JobRegistered, job_id=job_id)
+            await bench.report(JobProgress, job_id=job_id)
+        await bench.desk.stop()
+        ends.kill()
+        ends.wait()
+        bench.reports.clear()
+        bench.path = bench.folder / "nobody-comes-back-here"
+        bench.desk = bench.make()
+        await bench.start()
+        assert bench.desk.managed_pids() >= {stays.pid}
+        assert (await bench.report(JobGone)).pid == ends.pid
+        assert set(bench.desk.owners().values()) == {("j", 1)}
+        registered = [r for r in bench.reports if isinstance(r, JobRegistered)]
+        assert ("j", ("GPU-a", "GPU-c")) in [(r.job_id, r.gpu_ids) for r in registered]
 
     run(scene)
 
@@ -509,7 +533,7 @@ def test_the_socket_of_a_killed_agent_is_taken_over(folder: Path) -> None:
 
     async def main() -> None:
         bench = Bench(folder)
-        await bench.desk.start()
+        await bench.start()
         assert (folder / "s").stat().st_mode & 0o777 == 0o666
         await bench.desk.stop()
         assert not (folder / "s").exists()
