@@ -60,8 +60,8 @@ class SqlDocuments:
                 return False
             version = self._version + 1
             row = {
-                "kind": kind,
-                "id": document_id,
+                "kind": str(kind),
+                "id": str(document_id),
                 "state": looks[0],
                 "body": body,
                 "updated_at": rfc3339(at),

@@ -28,9 +28,9 @@ class SqlSeries:
             Unavailable: the disk refuses writes; nothing was queued.
         """
         row = {
-            "series": name,
+            "series": str(name),
             "at": epoch_milliseconds(at),
-            "watts": watts,
+            "watts": None if watts is None else float(watts),
             "quality": str(quality),
         }
         self._writer.submit(self._upsert, row)

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.sql import Executable
 
-from gridaware.domain.errors import GridawareError, Unavailable
+from gridaware.domain.errors import Bug, GridawareError, Unavailable
 from gridaware.store.database import translated
 
 __all__ = ["Row", "StoreWriter"]
@@ -28,7 +28,11 @@ _log = logging.getLogger(__name__)
 
 
 class StoreWriter:
-    """Queues rows from any thread and commits them in groups, first in, first out."""
+    """Queues rows from any thread and commits them in groups, first in, first out.
+
+    Whoever submits a row has made its values plain numbers, text and bytes: one that the database
+    cannot take would hold up all that follow.
+    """
 
     def __init__(
         self,
@@ -161,6 +165,8 @@ class StoreWriter:
                     connection.execute(rows[0][0], list(map(itemgetter(1), rows)))
         except GridawareError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - this thread must outlive any row
+            return Bug("store-row", f"the database cannot take a row: {error}")
         return None
 
     def _note(self, error: GridawareError | None) -> None:

@@ -5,11 +5,13 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gridaware.domain.errors import InvalidInput, NotFound
+from gridaware.domain.job import Tier
 from gridaware.domain.reading import Quality
 from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, JobEnergy
 from gridaware.store.controller import ControllerStore
@@ -210,6 +212,16 @@ def test_a_lifted_target_has_no_watts(store, reader):
     assert (on.mean_watts, off.mean_watts, off.points) == (500.0, None, 1)
     assert reader.latest_power("target") == (NOON + timedelta(seconds=10), None, "good")
     assert reader.latest_power("never") is None
+
+
+def test_numbers_and_names_of_other_libraries_become_plain_ones(store, reader):
+    store.series.append("meter", NOON, np.float32(2.5), Quality.HELD)
+    store.documents.put(Tier.FIRM, Tier.FLEX_1, Quality.GOOD, {}, NOON)
+    store.ledger.append(Tier.FIRM, {}, NOON)
+    store.ledger.flush()
+    assert reader.latest_power("meter") == (NOON, 2.5, "held")
+    assert reader.get("firm", "flex-1") == b"{}"
+    assert (store.ledger.verify(), store.ledger.read()[0].kind) == (1, "firm")
 
 
 def test_a_second_point_in_the_same_millisecond_replaces_the_first(store, reader):

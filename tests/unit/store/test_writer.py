@@ -5,7 +5,7 @@ import threading
 import pytest
 from sqlalchemy import insert
 
-from gridaware.domain.errors import Unavailable
+from gridaware.domain.errors import Bug, Unavailable
 from gridaware.store.database import migrate, open_engine
 from gridaware.store.schema import controller
 from gridaware.store.writer import StoreWriter
@@ -107,3 +107,14 @@ def test_a_slow_disk_is_reported_to_whoever_waits(engine):
     assert caught.value.code == "store-slow"
     commits.go.set()
     writer.close()
+
+
+def test_a_row_that_the_database_cannot_take_never_ends_the_thread(engine):
+    writer = StoreWriter(engine, batch_seconds=0.0, retry_seconds=60)
+    writer.submit(_INSERT, _row(2**70))
+    for _ in range(2):
+        with pytest.raises(Bug) as caught:
+            writer.flush()
+        assert caught.value.code == "store-row"
+    with pytest.raises(Bug):
+        writer.close()
