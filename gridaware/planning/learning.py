@@ -19,8 +19,6 @@ SLOWEST_GAIN = 0.05
 """Weight of one more sample once many were seen: the mean follows a job that changes."""
 OUTLIER = 3.0
 """A sample counts as at most this many typical deviations from the mean."""
-NEWS = 0.003
-"""A mean that moves less than this share has taught nothing."""
 MOST_POINTS = 12
 TRUSTED_SAMPLES = 5
 """Samples from which a point is believed."""
@@ -55,18 +53,10 @@ class SeenPoint:
                 rate = steps_per_second
         return SeenPoint(self.cap_watts, power, power_spread, rate, rate_spread, self.samples + 1)
 
-    def teaches(self, after: "SeenPoint") -> bool:
-        """Whether ``after`` says something that this point did not."""
-        moved = abs(after.power_watts - self.power_watts) > NEWS * self.power_watts
-        rate_moved = abs(after.steps_per_second - self.steps_per_second) > (
-            NEWS * self.steps_per_second
-        )
-        return moved or rate_moved or self.samples < 2 * TRUSTED_SAMPLES
-
 
 @dataclass(frozen=True, slots=True)
 class CurveLearner:
-    """What is known of one job. A value: observing gives a new learner, or the same one."""
+    """What is known of one job. A value: observing gives a new learner."""
 
     points: tuple[SeenPoint, ...] = ()
     """By cap, rising."""
@@ -74,9 +64,12 @@ class CurveLearner:
     def observe(
         self, cap_watts: float, power_watts: float, steps_per_second: float | None = None
     ) -> "CurveLearner":
-        """One settled sample of one GPU under a cap, and the job's step rate where it is known.
+        """The learner after one settled sample of one GPU under a cap.
 
-        Returns itself where the sample taught nothing, so a curve made from it stays good.
+        Args:
+            cap_watts: in force for long enough that the draw has settled.
+            power_watts: mean over the job's GPUs.
+            steps_per_second: of the job, where it is known.
         """
         if not (power_watts > 0 and cap_watts > 0):
             return self
@@ -87,10 +80,7 @@ class CurveLearner:
             if len(points) > MOST_POINTS:  # the least seen goes, never the newest
                 points.remove(min((p for p in points if p is not point), key=lambda p: p.samples))
             return CurveLearner(tuple(points))
-        before = self.points[index]
-        after = before.absorb(power_watts, steps_per_second)
-        if not before.teaches(after):
-            return self
+        after = self.points[index].absorb(power_watts, steps_per_second)
         return replace(self, points=(*self.points[:index], after, *self.points[index + 1 :]))
 
     def quality_at(self, cap_watts: float, of_class: CurveQuality) -> CurveQuality:
