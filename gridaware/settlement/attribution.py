@@ -135,12 +135,27 @@ class Snapshot:
 class _Gpu:
     """One GPU between two readings."""
 
-    __slots__ = ("owners", "tally", "walk")
+    __slots__ = ("owners", "steady_counter_joules", "steady_power_joules", "tally", "walk")
 
     def __init__(self, rules: CounterRules) -> None:
         self.walk = CounterWalk(rules)
         self.owners: Owners = _NOBODY
         self.tally = Tally()
+        self.steady_counter_joules = 0.0
+        self.steady_power_joules = 0.0
+
+    def learn(self, inc: Increment) -> None:
+        """Compare the counter with power where both are sure: one owner, steady power."""
+        if inc.by_counter and inc.integral_joules is not None and not _stepped(inc):
+            self.steady_counter_joules += inc.joules
+            self.steady_power_joules += inc.integral_joules
+
+    @property
+    def counter_to_power(self) -> float:
+        """The ratio of the two sensors' gains, as far as it is known."""
+        if self.steady_power_joules <= 0:
+            return 1.0
+        return min(max(self.steady_counter_joules / self.steady_power_joules, 0.9), 1.1)
 
 
 class _Progress:
@@ -268,10 +283,11 @@ class EnergyBook:
         gpu.owners = owners
         gpu.tally.add(inc, 1.0)
         if before == owners:
+            gpu.learn(inc)
             for account, share in owners:
                 self._tally(account).add(inc, share)
             return inc.joules
-        first = _handover(inc)
+        first = _handover(inc, gpu.counter_to_power)
         for side, part in ((before, first), (owners, 1 - first)):
             for account, share in side:
                 tally = self._tally(account)
@@ -327,19 +343,24 @@ class EnergyBook:
         return tally
 
 
-def _handover(inc: Increment) -> float:
+def _handover(inc: Increment, scale: float) -> float:
     """Share of the increment that belongs to the owner before, of a GPU that changed hands in it.
 
     Each owner is taken to draw what was read on its own side; the energy between the two readings
-    then tells when one followed the other. Half where it does not.
+    then tells when one followed the other. Half where it does not. ``scale`` brings power to the
+    counter's gain.
     """
-    first, last = inc.before.watts, inc.after.watts
-    if first is None or last is None or inc.joules <= 0:
+    if inc.before.watts is None or inc.after.watts is None or inc.joules <= 0 or not _stepped(inc):
         return 0.5
-    if abs(first - last) < HANDOVER_STEP * max(first, last):
-        return 0.5
+    first, last = inc.before.watts * scale, inc.after.watts * scale
     seconds = (inc.joules - last * inc.seconds) / (first - last)
     return min(max(first * seconds / inc.joules, 0.0), 1.0)
+
+
+def _stepped(inc: Increment) -> bool:
+    """Whether power changed by more than a tenth between the two readings."""
+    first, last = inc.before.watts or 0.0, inc.after.watts or 0.0
+    return abs(first - last) > HANDOVER_STEP * max(first, last)
 
 
 def _edge(walk: CounterWalk, rules: CounterRules, now: float) -> float:

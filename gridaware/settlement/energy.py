@@ -91,14 +91,14 @@ def device_energy(
         for inc in kept
         if inc.after.at_seconds > start_seconds and inc.before.at_seconds < end_seconds
     ]
-    parts = [_part(inc, start_seconds, end_seconds, rules) for inc in inside]
+    parts = [_part(inc, _cut(inc, start_seconds, end_seconds, rules), rules) for inc in inside]
     covered = fsum(p.seconds for p in parts if p.known)
     seconds = end_seconds - start_seconds
     peak = max((inc.peak_watts for inc in inside), default=0.0)
     band = fsum(p.band_joules for p in parts) + peak * max(seconds - covered, 0.0)
     if inside:
-        band += _end_slack(inside[0], start_seconds, rules)
-        band += _end_slack(inside[-1], end_seconds, rules)
+        band += _end_slack(inside[0], parts[0].cut.start, parts[0].cut.spent_before, rules)
+        band += _end_slack(inside[-1], parts[-1].cut.end, parts[-1].cut.spent_by_end, rules)
     flags = _flags(inside, parts, band, seconds - covered > 1e-9)
     return Energy(
         joules=fsum(p.joules for p in parts),
@@ -125,9 +125,20 @@ def method_of(*, counter_seconds: float, integrated_seconds: float) -> EnergyMet
 
 
 @dataclass(frozen=True, slots=True)
+class _Cut:
+    """Where a window cuts an increment, and what was drawn by there."""
+
+    start: float
+    end: float
+    spent_before: float
+    spent_by_end: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Part:
     """The part of an increment that lies in the window."""
 
+    cut: _Cut
     seconds: float
     joules: float
     integral_joules: float | None
@@ -136,22 +147,45 @@ class _Part:
     band_joules: float
 
 
-def _part(inc: Increment, start: float, end: float, rules: CounterRules) -> _Part:
-    share = _share(inc, min(end, inc.after.at_seconds)) - _share(
-        inc, max(start, inc.before.at_seconds)
-    )
-    seconds = min(end, inc.after.at_seconds) - max(start, inc.before.at_seconds)
-    joules = share * inc.joules
-    integral = None if inc.integral_joules is None else share * inc.integral_joules
+def _cut(inc: Increment, start: float, end: float, rules: CounterRules) -> _Cut:
+    """Cut an increment at the ends of a window.
+
+    A window ends where work begins or ends, so power steps there: outside it is what was read on
+    that side, and what the counter shows beyond that was drawn inside. A job shorter than the
+    distance of two samples is found that way. Where power alone is known it changes in a straight
+    line.
+    """
+    a, b, joules = inc.before.at_seconds, inc.after.at_seconds, inc.joules
+    low, high = max(start, a), min(end, b)
+    first, last = inc.before.watts, inc.after.watts
+    if not inc.by_counter or first is None or last is None:
+        return _Cut(low, high, _share(inc, low) * joules, _share(inc, high) * joules)
+    before, after = first * (low - a), last * (b - high)
+    if low > a and high < b:
+        scale = 1.0
+    else:
+        expected = before + after + (last if low > a else first) * (high - low)
+        scale = joules / expected if expected > 0 else 1.0
+        scale = min(max(scale, 1 - rules.disagree), 1 + rules.disagree)
+    spent = min(scale * before, joules)
+    return _Cut(low, high, spent, max(joules - scale * after, spent))
+
+
+def _part(inc: Increment, cut: _Cut, rules: CounterRules) -> _Part:
+    seconds = cut.end - cut.start
+    joules = cut.spent_by_end - cut.spent_before
+    integral = None
+    if inc.integral_joules is not None:
+        integral = inc.integral_joules * (_share(inc, cut.end) - _share(inc, cut.start))
     if inc.hard:
         band = max(joules, inc.peak_watts * (seconds + rules.refresh_seconds) - joules)
     else:
         band = inc.band_joules * seconds / inc.seconds
-    return _Part(seconds, joules, integral, inc.known, inc.by_counter, band)
+    return _Part(cut, seconds, joules, integral, inc.known, inc.by_counter, band)
 
 
 def _share(inc: Increment, at: float) -> float:
-    """Share of the increment drawn by ``at``: its power rises in a straight line."""
+    """Share of the increment drawn by ``at``, were its power a straight line."""
     x = (at - inc.before.at_seconds) / inc.seconds
     first, last = inc.before.watts, inc.after.watts
     if first is None or last is None or first + last <= 0:
@@ -159,24 +193,22 @@ def _share(inc: Increment, at: float) -> float:
     return (first * x + (last - first) * x * x / 2) / ((first + last) / 2)
 
 
-def _end_slack(inc: Increment, at: float, rules: CounterRules) -> float:
-    """How far the energy drawn by ``at`` may lie from its estimate, either way.
+def _end_slack(inc: Increment, at: float, spent: float, rules: CounterRules) -> float:
+    """How far the energy drawn by ``at`` may lie from its estimate ``spent``, either way.
 
     The true total at a sample lies between what the counter shows and that plus the peak power
     for as long as it may have been stale. Both neighbours of ``at`` give such bounds; the tighter
     ones hold.
     """
-    to, left = at - inc.before.at_seconds, inc.after.at_seconds - at
-    if not inc.by_counter:
-        return inc.peak_watts * (rules.refresh_seconds + rules.stamp_seconds)
-    to, left = max(to, 0.0), max(left, 0.0)
-    spent = _share(inc, min(at, inc.after.at_seconds)) * inc.joules if to > 0 else 0.0
-    coming = inc.joules - spent
     peak = inc.peak_watts
+    if not inc.by_counter:
+        return peak * (rules.refresh_seconds + rules.stamp_seconds)
+    passed, left = at - inc.before.at_seconds, inc.after.at_seconds - at
+    coming = inc.joules - spent
     up_before = peak * (inc.frozen_before + rules.refresh_seconds) - inc.ahead_before
     up_after = peak * (inc.frozen_after + rules.refresh_seconds) - inc.ahead_after
     low = max(-spent - inc.ahead_before, coming - inc.ahead_after - peak * left)
-    high = min(coming + up_after, up_before + peak * to - spent)
+    high = min(coming + up_after, up_before + peak * passed - spent)
     return max(abs(low), abs(high)) + peak * rules.stamp_seconds
 
 
