@@ -1,0 +1,271 @@
+"""Writes the reference pages from the code: ``python docs/generate.py``; a test compares them.
+
+Settings, commands, error codes and both lives stand in the code once; pages repeat them, so that
+they can never disagree.
+"""
+
+import dataclasses
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typer.main import get_command
+
+from gridaware.cli.main import app
+from gridaware.domain.event import EVENT_LIFE
+from gridaware.domain.fixes import FIXES
+from gridaware.domain.job import JOB_LIFE
+from gridaware.domain.reasons import REASONS
+from gridaware.domain.transitions import LifeCycle
+from gridaware.feeds import FEED_KINDS
+from gridaware.node.settings import AgentSettings
+from gridaware.wiring.config import Settings
+
+DOCS = Path(__file__).parent
+ARCHITECTURE = DOCS.parent / "ARCHITECTURE.md"
+HEAD = "<!-- Written by docs/generate.py from the code: change the code, then run it. -->\n"
+SETTINGS = f"""{HEAD}
+# Settings
+
+A site's settings come from its YAML file, which yields to the environment, which yields to a flag.
+The variable of a setting is `GRIDAWARE__` and its path in capitals, joined by `__`:
+`GRIDAWARE__CONTROL__ACT=true`. Unknown keys are refused with the nearest known one, and every error
+is told at once with its line. `configs/site.example.yaml` shows all of them with comments."""
+COMMANDS = f"""{HEAD}
+# Commands
+
+Every command that reads takes `-o table`, `-o json` or `-o csv`; `--json` is short for `-o json`.
+JSON and CSV are the payload alone, on stdout; everything else goes to stderr.
+`--url`/`GRIDAWARE_URL` and `--api-key`/`GRIDAWARE_API_KEY` stand before the command.
+"""
+ERRORS = f"""{HEAD}
+# Error codes
+
+An error says `error[code]: fact`, then `because` and `fix`; the API sends the same as an RFC 9457
+problem. Codes are stable; one that starts with `*` stands for every code with that ending.
+"""
+REASON_CODES = f"""{HEAD}
+# Reason codes
+
+Every state of a job or event has a reason code and its sentence. What stands in braces is a number,
+shown in the unit that its name ends with.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page as it should be."""
+    return {
+        DOCS / "settings.md": settings_page(),
+        DOCS / "cli.md": cli_page(),
+        DOCS / "errors.md": errors_page(),
+        DOCS / "reasons.md": reasons_page(),
+        ARCHITECTURE: with_lives(ARCHITECTURE.read_text(encoding="utf-8")),
+    }
+
+
+def settings_page() -> str:
+    """Every setting of a site and of each kind of feed."""
+    lines = [SETTINGS]
+    for name, field in Settings.model_fields.items():
+        section = section_in(field.annotation)
+        many = " (a list)" if get_origin(field.annotation) is tuple else ""
+        lines += ["", f"## `{name}`{many}", "", first_line(section.__doc__), ""]
+        lines += table(("setting", "type", "default", "meaning"), settings_rows(section, name))
+    lines += ["", "## Settings of each kind of feed", ""]
+    for kind, feed in FEED_KINDS:
+        lines += ["", f"### `{kind}`", ""]
+        rows = settings_rows(feed.settings_model, "settings")
+        lines += table(("setting", "type", "default", "meaning"), rows)
+    lines += ["", "## The agent's own file", ""]
+    lines += ["`gridaware init DIR --node NAME` writes one; it knows nothing of the site's.", ""]
+    lines += table(("setting", "type", "default", "meaning"), agent_rows(AgentSettings, ""))
+    return "\n".join(lines) + "\n"
+
+
+def agent_rows(section: Any, path: str) -> Iterator[tuple[str, ...]]:
+    """One row a setting of the agent, which knows no pydantic."""
+    docs = docs_of(section)
+    for field in dataclasses.fields(section):
+        if dataclasses.is_dataclass(field.type):
+            yield from agent_rows(field.type, f"{path}{field.name}.")
+            continue
+        missing = dataclasses.MISSING
+        needed = field.default is missing and field.default_factory is missing
+        default = "needed" if needed else f"`{'' if field.default is missing else field.default}`"
+        words = {Path: "path", Mapping[str, str]: "table"}
+        kind = words.get(field.type) or type_words(field.type)
+        yield (f"`{path}{field.name}`", kind, default, first_line(docs.get(field.name)))
+
+
+def settings_rows(section: type[BaseModel], path: str) -> Iterator[tuple[str, ...]]:
+    """One row a setting; sections within are walked into."""
+    for name, field in section.model_fields.items():
+        inner = section_in(field.annotation)
+        if inner is not None:
+            yield from settings_rows(inner, f"{path}.{name}")
+        else:
+            yield (
+                f"`{path}.{name}`",
+                type_words(field.annotation),
+                default_words(field),
+                first_line(field.description or docs_of(section).get(name, "")),
+            )
+
+
+def section_in(annotation: Any) -> Any:
+    """The section that an annotation holds, or None."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def docs_of(section: type[BaseModel]) -> dict[str, str]:
+    """The docstrings under a model's fields, which pydantic keeps only when asked to."""
+    import ast
+    import inspect
+    import textwrap
+
+    body = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
+    found: dict[str, str] = {}
+    last = None
+    for node in getattr(body, "body", []):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            last = node.target.id
+        elif last and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found[last] = str(node.value.value)
+        else:
+            last = None
+    return found
+
+
+def type_words(annotation: Any) -> str:
+    """A type as an operator reads it."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is not None and hasattr(annotation, "__metadata__"):
+        return type_words(arguments[0])
+    if origin in {Union, types.UnionType}:
+        return " or ".join(type_words(argument) for argument in arguments)
+    if origin in {tuple, list}:
+        inner = dict.fromkeys(type_words(a) for a in arguments if a is not Ellipsis)
+        return f"list of {' or '.join(inner)}"
+    if origin is dict:
+        return "table"
+    if arguments:  # a literal
+        return " or ".join(f"`{argument}`" for argument in arguments)
+    words = {str: "text", float: "number", int: "whole number", bool: "true or false"}
+    return "null" if annotation is type(None) else words.get(annotation, str(annotation))
+
+
+def default_words(field: FieldInfo) -> str:
+    """A default as YAML would write it."""
+    if field.is_required():
+        return "needed"
+    value = field.get_default(call_default_factory=True)
+    if value is None:
+        return "`null`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple | list):
+        return f"`{list(value)}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def cli_page() -> str:
+    """Every command with its options."""
+    lines = [
+        COMMANDS,
+        *table(
+            ("exit status", "meaning"),
+            [
+                ("0", "ok"),
+                ("1", "failed"),
+                ("2", "wrong command line, input or settings"),
+                ("3", "not found"),
+                ("4", "refused: safety, authority or state"),
+                ("5", "target missed"),
+                ("69", "unavailable"),
+                ("130", "interrupted"),
+            ],
+        ),
+    ]
+    for path, command in commands(get_command(app), ()):
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        usage = " ".join([*path, *map(placeholder, arguments)])
+        lines += ["", f"## `gridaware {usage}`", "", command.help.strip(), ""]
+        rows = [
+            (", ".join(f"`{opt}`" for opt in [*p.opts, *p.secondary_opts]), p.help or "")
+            for p in command.params
+            if p.param_type_name == "option" and "--help" not in p.opts
+        ]
+        lines += table(("option", "meaning"), rows) if rows else []
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def placeholder(argument: Any) -> str:
+    """An argument as a command line shows it."""
+    name = argument.name.upper() + ("..." if argument.nargs == -1 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command below a group, with its path."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def errors_page() -> str:
+    """Every error code with its fix."""
+    rows = [(f"`{code}`", fix) for code, fix in sorted(FIXES.items())]
+    return "\n".join([ERRORS, *table(("code", "what to do"), rows)]) + "\n"
+
+
+def reasons_page() -> str:
+    """Every reason code with the template of its sentence."""
+    rows = [(f"`{code}`", template) for code, template in sorted(REASONS.items())]
+    return "\n".join([REASON_CODES, *table(("code", "sentence"), rows)]) + "\n"
+
+
+def with_lives(text: str) -> str:
+    """A page with the tables of both lives between their marks."""
+    for life in (EVENT_LIFE, JOB_LIFE):
+        begin, end = f"<!-- life: {life.name} -->", f"<!-- end: {life.name} -->"
+        before, found, rest = text.partition(begin)
+        if found:
+            after = rest.partition(end)[2]
+            text = "\n".join([before + begin, "", *life_table(life), "", end + after])
+    return text
+
+
+def life_table(life: LifeCycle[Any]) -> list[str]:
+    """One row an edge."""
+    rows = [(f"`{a}`", f"`{b}`", *rest, f"`{why}`") for a, b, *rest, why in life.as_rows()]
+    return table(("from", "to", "trigger", "guard", "instruction", "reason"), rows)
+
+
+def table(heading: tuple[str, ...], rows: Any) -> list[str]:
+    """A Markdown table."""
+    cells = [heading, tuple("---" for _ in heading), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+
+
+def first_line(text: str | None) -> str:
+    """The first paragraph of a docstring as one line."""
+    return " ".join((text or "").strip().split("\n\n")[0].split()).replace("``", "`")
+
+
+def main() -> None:
+    """Write every page."""
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(DOCS.parent)}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
