@@ -168,7 +168,7 @@ def _url(location: str) -> URL:
 def _prepare_file(path: Path, *, writing: bool) -> None:
     if not writing:
         if not path.exists():
-            raise Unavailable("store-not-ready", f"there is no store at {path} yet")
+            raise Unavailable("store-not-ready", "no controller has made the store yet")
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
