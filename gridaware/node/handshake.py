@@ -367,9 +367,11 @@ class Handshakes:
         return handshake
 
     def _adopt(self, rank: Rank, request_id: str) -> Handshake | None:
-        """A request that an earlier life of this agent passed on, known now only to the job."""
-        known = self._open.get(rank.key)
-        if known is not None and not known.closed:
+        """A request that an earlier life of this agent passed on, known now only to the job.
+
+        At most one for each attempt: a job that makes requests up gains a look, not a hold on us.
+        """
+        if rank.key in self._open:
             return None
         request = CheckpointRequest(
             request_id, rank.line.job_id, rank.line.attempt, pause=True, deadline_seconds=60.0

@@ -125,7 +125,7 @@ class JobLink:
             except Rejection as rejection:
                 _log.warning("the gridaware agent at %s said no: %s", self._path, rejection)
                 wait_seconds = _REJECTED_SECONDS
-            except (OSError, GridawareError) as error:
+            except (OSError, ValueError, GridawareError) as error:
                 failures += 1
                 if not silent:
                     _log.warning(

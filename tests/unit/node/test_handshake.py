@@ -367,6 +367,17 @@ def test_an_agent_that_restarted_takes_up_the_answer_to_a_request_it_never_saw(b
     assert bench.outcomes() == ["saved", "left"]
 
 
+def test_a_job_that_makes_requests_up_gets_one_look_and_no_more(bench: Bench) -> None:
+    rank = bench.join(10)
+    for number in range(50):
+        save(bench, rank, f"made-up-{number}")
+        if bench.looks:
+            bench.look(wrong="nothing there")
+    assert bench.outcomes() == ["invalid"]
+    bench.ask("real")
+    assert bench.words[10][2] == "real"
+
+
 def test_a_process_that_comes_back_hears_the_open_request_and_is_no_second_one(bench) -> None:
     bench.join(10)
     bench.ask()
