@@ -44,10 +44,11 @@ _KEYS = {
 _REQUESTS = {
     "request-invalid": "Correct each thing listed; /api/v1/openapi.json describes every request.",
     "body-malformed": "Send one JSON object, in UTF-8.",
+    "text-not-unicode": "Send whole characters: an escape of D800 to DFFF needs its other half.",
     "body-too-large": "Send at most 1 MiB; large files belong into shared storage.",
     "cursor-malformed": "Pass next_cursor on as it came, or leave the cursor out to begin again.",
     "limit-range": "Ask for 1 to 1000 items a page.",
-    "route-unknown": "Look the path up in /api/v1/openapi.json; signals go to /api/v1/signals/FEED.",
+    "route-unknown": "Look it up in /api/v1/openapi.json; signals go to /api/v1/signals/FEED.",
     "method-not-allowed": "Look the method up in /api/v1/openapi.json; signals are sent by POST.",
     "idempotency-key-malformed": "Use 1 to 200 printable ASCII characters, such as a UUID.",
     "idempotency-key-reused": "Use a fresh key for each new request.",

@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from gridaware.domain import errors
-from gridaware.domain.errors import Bug, GridawareError, TimedOut, Unavailable
+from gridaware.domain.errors import Bug, GridawareError, InvalidInput, TimedOut, Unavailable
 
 __all__ = ["ControlClient"]
 
@@ -57,6 +57,7 @@ class ControlClient:
 
         Raises:
             GridawareError: control refuses; the very error that it raised.
+            InvalidInput: a text of ``args`` is no Unicode.
             Unavailable: control does not answer (``control-unreachable``), or not in time.
         """
         request = {
@@ -67,8 +68,12 @@ class ControlClient:
             "idempotency_key": idempotency_key,
         }
         try:
+            sent = msgspec.json.encode(request) + b"\n"
+        except UnicodeEncodeError as error:
+            raise InvalidInput("text-not-unicode", "a text holds half a character") from error
+        try:
             async with asyncio.timeout(self._timeout_seconds):
-                line = await self._exchange(msgspec.json.encode(request) + b"\n")
+                line = await self._exchange(sent)
         except TimeoutError:
             raise TimedOut(
                 "control-slow",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 from sqlalchemy import Connection, select
 
-from gridaware.domain.errors import GridawareError
+from gridaware.domain.errors import Bug, GridawareError, InvalidInput
 from gridaware.store.schema import ledger
 
 __all__ = [
@@ -49,8 +49,17 @@ def canonical(body: object) -> bytes:
     """JSON with sorted keys and no spaces; takes dataclasses, enums and instants too.
 
     NaN and infinities become null, as JSON has none.
+
+    Raises:
+        InvalidInput: a text holds half a character (a lone surrogate), which is no Unicode.
+        Bug: something in it has no JSON form.
     """
-    return msgspec.json.encode(body, order="sorted")
+    try:
+        return msgspec.json.encode(body, order="sorted")
+    except UnicodeEncodeError as error:
+        raise InvalidInput("text-not-unicode", f"a text is not Unicode: {error.reason}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Bug("store-not-json", f"this has no JSON form: {error}") from error
 
 
 def genesis_hash(site_id: str) -> str:

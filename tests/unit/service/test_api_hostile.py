@@ -75,3 +75,12 @@ def test_queries_and_paths(client, store, path, word, query):
 def test_times_at_the_ends_of_the_calendar(client, store, start):
     check(client.get("/api/v1/power", params={"series": "meter", "start": start}))
     check(client.get("/api/v1/reports/energy", params={"end": start}))
+
+
+@pytest.mark.parametrize("where", ["settings", "feed_id"])
+def test_half_a_character_is_the_senders_fault(client, where):
+    feed = {"feed_id": "grid", "kind": "webhook", "programme_id": "p"}
+    feed[where] = {"a": "\ud800"} if where == "settings" else "\ud800"
+    answer = client.post("/api/v1/feeds", content=json.dumps(feed))
+    assert answer.status_code == 422
+    assert answer.json()["code"] in {"text-not-unicode", "request-invalid"}

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import pytest
 
-from gridaware.domain.errors import ConfigError, InvalidInput, Unavailable
+from gridaware.domain.errors import Bug, ConfigError, InvalidInput, Unavailable
 from gridaware.store.chain import BrokenChain
 from gridaware.store.controller import ControllerStore
 
@@ -91,6 +91,15 @@ def test_a_body_changed_after_the_append_does_not_change_the_entry(store, store_
     body["watts"].append(2)
     store.ledger.flush()
     assert json.loads(_rows(store_path)[0][3]) == {"watts": [1]}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [({"a": "\ud800"}, InvalidInput), ({"a": object()}, Bug)]
+)
+def test_a_body_without_a_json_form_is_refused_and_takes_no_number(store, noon, body, kind):
+    with pytest.raises(kind):
+        store.ledger.append("decision", body, noon)
+    assert store.ledger.append("decision", {}, noon) == 1
 
 
 def test_an_instant_without_a_zone_is_refused(store):
