@@ -5,6 +5,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 TESTS ?= tests
+SITE ?= gridaware-site
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ $(shell rm -f $(STAMP))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all check fmt bench clean
+.PHONY: help setup demo serve test test-all check fmt docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -38,8 +39,9 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 demo: $(STAMP) ## a simulated cluster on real Ray yields to a signed signal; no GPU needed
 	@$(BIN)/gridaware demo
 
-serve: $(STAMP) ## run the controller and the web process from configs/site.example.yaml
-	@$(BIN)/gridaware serve --config configs/site.example.yaml
+serve: $(STAMP) ## run the controller and the web process of ./$(SITE), made where missing
+	@test -e $(SITE)/site.yaml || $(BIN)/gridaware init $(SITE)
+	@$(BIN)/gridaware serve --config $(SITE)/site.yaml
 
 test: $(STAMP) ## the whole suite, architecture, types and lint with it (minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow and not live' $(TESTS)
@@ -56,6 +58,9 @@ check: $(STAMP) ## lint, format, types and import contracts alone (seconds)
 fmt: $(STAMP) ## format, and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(STAMP) ## write the reference pages from the code
+	$(BIN)/python docs/generate.py
 
 bench: $(STAMP) ## every benchmark, one JSON object each
 	@for program in benchmarks/[a-z]*.py; do \
