@@ -1,5 +1,6 @@
 """Opening the database: address, pragmas, migrations, and errors in our own words."""
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from gridaware.store.schema import SCHEMA_REVISION
 
 __all__ = ["database_file", "migrate", "open_engine", "require_schema", "translated"]
 
+_log = logging.getLogger(__name__)
 _BUSY_SECONDS = 5
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -89,6 +91,7 @@ def migrate(engine: Engine) -> None:
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
@@ -97,6 +100,7 @@ def migrate(engine: Engine) -> None:
     with translated("migrate the store"), engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+    _log.info("the store is now at schema %s (was %s)", SCHEMA_REVISION, found or "new")
 
 
 def require_schema(engine: Engine) -> None:
