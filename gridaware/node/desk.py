@@ -150,6 +150,7 @@ class JobDesk:
             Refused: another agent listens there.
         """
         self._listener = _listen(self._path)
+        self._memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for rank in recall_ranks(self._memory):
             self._core.joined(rank)
         self._remembered = self._core.ranks()
@@ -311,16 +312,23 @@ class JobDesk:
 
     async def _watch(self) -> None:
         while True:
-            self._core.tick()
-            ranks = self._core.ranks()
-            if ranks != self._remembered:
-                remember_ranks(self._memory, ranks)
-                self._remembered = ranks
+            try:
+                self._core.tick()
+                self._remember()
+            except Exception:  # noqa: BLE001 - logged with its trace; the watch must go on
+                # A bug here must not leave every job of the node unwatched.
+                _log.exception("a look at the jobs failed")
             self._wake.clear()
             pace = _BUSY_TICK_SECONDS if self._core.busy() else _TICK_SECONDS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pace):
                     await self._wake.wait()
+
+    def _remember(self) -> None:
+        ranks = self._core.ranks()
+        if ranks != self._remembered:
+            remember_ranks(self._memory, ranks)
+            self._remembered = ranks
 
     def _look(self, handshake: Handshake, rank: Rank, line: SavedLine) -> None:
         self._spawn(self._verify(handshake, rank, line))

@@ -6,8 +6,8 @@ the run directory, which ends with the machine; a damaged or missing file costs 
 """
 
 import json
+import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from gridaware.domain.errors import InvalidInput
@@ -16,6 +16,8 @@ from gridaware.node.handshake import Rank
 from gridaware.node.processes import Process
 
 __all__ = ["recall_ranks", "remember_ranks"]
+
+_log = logging.getLogger(__name__)
 
 
 def remember_ranks(path: Path, ranks: Iterable[Rank]) -> None:
@@ -30,9 +32,11 @@ def remember_ranks(path: Path, ranks: Iterable[Rank]) -> None:
         for rank in ranks
     ]
     temporary = path.with_suffix(".tmp")
-    with suppress(OSError):
+    try:
         temporary.write_text(json.dumps(body), encoding="utf-8")
         temporary.replace(path)
+    except OSError as error:
+        _log.warning("who is registered could not be kept for a restart: %s", error)
 
 
 def recall_ranks(path: Path) -> list[Rank]:

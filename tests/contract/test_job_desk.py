@@ -62,7 +62,7 @@ class Bench:
         self.children: list[subprocess.Popen[str]] = []
 
     def make(self) -> JobDesk:
-        return JobDesk(self.path, self.folder, SystemClock(), self._heard, node_id="n0")
+        return JobDesk(self.path, self.folder / "run", SystemClock(), self._heard, node_id="n0")
 
     async def start(self) -> None:
         await self.desk.start()
@@ -193,6 +193,39 @@ def test_a_job_comes_back_to_an_agent_that_restarted_and_hears_it(run) -> None:
         bench.desk.request(CheckpointRequest("r-1", "j", 1, True, 15))
         await bench.report(CheckpointReport, outcome="left")
         assert (await bench.report(JobRegistered)).pid == child.pid
+        assert await bench.exit_code(child) == 42
+
+    run(scene)
+
+
+def test_a_job_that_wants_to_leave_waits_for_an_agent_that_restarts(run) -> None:
+    source = """
+import os, sys, time
+from gridaware import train
+with train.session(sys.argv[1]) as session:
+    while not (request := session.should_checkpoint()):
+        time.sleep(0.01)
+    folder = session.checkpoint_dir / "7"
+    folder.mkdir(parents=True)
+    (folder / "state").write_text("7")
+    session.save_done(folder, 7)
+    while not os.path.exists(sys.argv[1] + "-go"):
+        time.sleep(0.01)
+    session.pause()
+"""
+
+    async def scene(bench: Bench) -> None:
+        child = bench.job(source)
+        await bench.report(JobRegistered)
+        bench.desk.request(CheckpointRequest("r-1", "j", 1, True, 20))
+        await bench.report(CheckpointReport, outcome="saved")
+        await bench.desk.stop()
+        (bench.folder / "checkpoints-go").touch()
+        bench.reports.clear()
+        bench.desk = bench.make()
+        await bench.start()
+        left = await bench.report(CheckpointReport, outcome="left")
+        assert (left.request_id, left.step) == ("r-1", 7)
         assert await bench.exit_code(child) == 42
 
     run(scene)
