@@ -316,6 +316,8 @@ class Listener:
 
     def __init__(self) -> None:
         self.samples = 0
+        self.readings = 0
+        self.good = 0
         self.gpus = 0
 
     def on_hello(self, hello: Hello, moment: Moment) -> None:  # noqa: ARG002 - the port's
@@ -326,6 +328,12 @@ class Listener:
         """Samples, mostly."""
         if isinstance(message, SampleBatch):
             self.samples += len(message.samples)
+            for sample in message.samples:
+                self.readings += len(sample.gpus)
+                self.good += sum(
+                    gpu.quality == Quality.GOOD and gpu.energy_joules is not None
+                    for gpu in sample.gpus
+                )
 
     def on_lost(self, node_id: str, moment: Moment) -> None:
         """The agent hung up."""
@@ -371,6 +379,7 @@ async def measure_agent(folder: Path, seconds: float, hz: float, gpus: int) -> d
             "agent_processes": len(family),
             "agent_gpus": listener.gpus,
             "agent_samples_per_second": (listener.samples - seen) / lasted,
+            "agent_good_readings_fraction": listener.good / max(listener.readings, 1),
             "agent_measured_seconds": lasted,
         }
     finally:

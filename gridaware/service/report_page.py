@@ -47,7 +47,8 @@ def event_page(report: EventReport) -> str:
         f'<p class="lead">{escape(event_summary(report))}</p>'
     )
     figure = (
-        f"<figure>{event_figure(report)}"
+        f'<figure><div class="wide" role="region" tabindex="0" aria-label="Power figure">'
+        f"{event_figure(report)}</div>"
         f"<figcaption>{_caption(report)}</figcaption></figure>"
         f"{_unfold(intervals, 'The same as a table: settlement intervals')}"
     )

@@ -40,7 +40,8 @@ letter-spacing:-.01em}
 .note,.fine{color:var(--soft);font-size:.85rem;line-height:1.4}
 section{margin:2.6rem 0 0}
 figure{margin:0}
-svg.power{display:block;width:100%;height:auto;font-family:inherit}
+.wide{overflow-x:auto}
+svg.power{display:block;width:100%;min-width:36rem;height:auto;font-family:inherit}
 figcaption{margin-top:.5rem;color:var(--soft);font-size:.85rem}
 .clocks{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:0;margin:0;
 padding:0;list-style:none}
@@ -61,7 +62,7 @@ font-size:.9rem}
 .job{background:#0072b2}.held_idle{background:#56b4e9}.unallocated{background:#8c96a3}
 .unmanaged{background:#cc79a7}.overhead{background:#e69f00}.unexplained{background:#d55e00}
 .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:.6rem}
-.scroll:focus-visible,summary:focus-visible{outline:3px solid var(--measured);outline-offset:2px}
+.scroll:focus-visible,.wide:focus-visible,summary:focus-visible{outline:3px solid var(--measured);outline-offset:2px}
 table{width:100%;border-collapse:collapse;font-size:.86rem}
 th,td{padding:.5rem .65rem;text-align:left;white-space:nowrap}
 thead th{border-bottom:1px solid var(--line);background:var(--card);color:var(--soft);

@@ -1,7 +1,11 @@
 """The power series against closed forms and numpy's trapezoid."""
 
+import csv
+import json
 import math
+from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +41,27 @@ def test_held_steps_hold_until_the_next_and_the_end():
     assert limit.value_at(120.0) == 80.0
     assert limit.value_at(121.0) is None
     assert limit.mean_watts(30, 90) == 90.0
+
+
+def test_a_public_load_has_its_published_energy():
+    """48 h of 5-minute power; the kWh agree with Vessim 0.16 and numpy."""
+    folder = Path(__file__).parents[3].parent / "shared" / "data" / "energy_carbon_cost"
+    if not folder.is_dir():
+        pytest.skip("shared/data/energy_carbon_cost is not here")
+    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["expected"]
+    with (folder / "input_5min_48h.csv").open(encoding="utf-8") as file:
+        steps = [
+            (
+                datetime.fromisoformat(row["interval_start"]).replace(tzinfo=UTC).timestamp(),
+                float(row["power_kw"]) * 1000,
+            )
+            for row in csv.DictReader(file)
+        ]
+    end = steps[-1][0] + 300
+    load = StepSeries.held(steps, end)
+    assert load.integral(steps[0][0], end).joules / 3.6e6 == pytest.approx(
+        expected["energy_kwh"], rel=1e-12
+    )
 
 
 def test_a_gap_is_neither_zero_nor_interpolated():
