@@ -8,8 +8,8 @@ land exactly on what is needed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 import numpy as np
 
@@ -89,7 +89,29 @@ def choose(menu: Menu, need_watts: float, allowance_watts: float) -> Choice:
     movable = np.flatnonzero(menu.may_leave)
     lumps = movable[np.argsort(prices[movable], kind="stable")]
     tried = [steps.outcome(left, need_watts) for left in _sets(steps, lumps, prices, need_watts)]
-    return steps.choice(_best(tried, allowance_watts))
+    choice = steps.choice(_best(tried, allowance_watts))
+    return _exchanged(menu, choice) if len(menu.late) <= TRY_ALL else choice
+
+
+def _exchanged(menu: Menu, choice: Choice) -> Choice:
+    """The choice after every exchange of watts between two jobs that costs less work.
+
+    Only where a job's losses are not convex can there be one: it may then have stopped on a stretch
+    that is dear until its end. Both sides being piecewise linear, the best split is at a corner.
+    """
+    _, saved, lost = _sums(menu)
+    given = choice.saved_watts.copy()
+    for one, other in combinations(np.flatnonzero(~choice.left & ~menu.late).tolist(), 2):
+        both = given[one] + given[other]
+        corners = np.concatenate(([given[one]], saved[one], both - saved[other]))
+        least, most = max(0.0, both - saved[other, -1]), min(saved[one, -1], both)
+        splits = corners[(corners >= least) & (corners <= most)]
+        if len(splits):
+            work = np.interp(splits, saved[one], lost[one])
+            work += np.interp(both - splits, saved[other], lost[other])
+            given[one] = splits[work.argmin()]
+            given[other] = both - given[one]
+    return replace(choice, saved_watts=given)
 
 
 def _best(tried: list[_Outcome], allowance_watts: float) -> _Outcome:
@@ -157,10 +179,15 @@ def tipping(menu: Menu) -> tuple[Floats, Floats]:
     """
     index, saved, lost = _sums(menu)
     more = menu.leave_saving[:, None] - saved
+    # From the cap that is hardest to beat, leaving costs this much work per further watt.
     price = (menu.leave_loss[:, None] - lost) / np.maximum(more, _TINY)
-    price = np.where((more > _TINY) & menu.may_leave[:, None], price, np.inf)
-    best = price.argmin(axis=1)
-    return price[index, best], np.where(menu.may_leave, saved[index, best], saved[:, -1])
+    price = np.where(more > _TINY, price, np.inf)
+    hardest = price.argmax(axis=1)
+    may_leave = menu.may_leave
+    return (
+        np.where(may_leave, price[index, hardest], np.inf),
+        np.where(may_leave, saved[index, hardest], saved[:, -1]),
+    )
 
 
 def _rising_prices(menu: Menu) -> Floats:
