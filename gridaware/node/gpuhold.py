@@ -170,10 +170,10 @@ class GpuHold:
         if ramping and self.written_watts:
             least = min(self.written_watts)
             ours = ours or least <= requested <= self.found_watts + TOLERANCE_WATTS
-        if self.foreign_watts is not None and same_watts(requested, self.foreign_watts):
-            ours = True
-        elif ours:
-            self.foreign_watts = None
+        if self.foreign_watts is not None:
+            ours = ours or same_watts(requested, self.foreign_watts)
+            if requested > self.foreign_watts + TOLERANCE_WATTS:
+                self.foreign_watts = None  # they have lifted it meanwhile
         if ours or same_watts(requested, own_target_watts):
             self.asked_watts = requested
             self.confirmed = enforced <= requested + TOLERANCE_WATTS

@@ -27,18 +27,23 @@ class Order:
         self._asked_watts = asked_watts
         self._results: dict[str, GpuResult] = {}
         self._told: dict[str, GpuResult] | None = None
+        self._fresh = True
         self.closed = False
 
     def news(self, holds: Mapping[str, GpuHold]) -> Acknowledge | None:
-        """The acknowledgement that is due, None where it would say nothing new."""
+        """The acknowledgement that is due, None where it would say nothing new.
+
+        What is known before any driver has answered waits for the first answer.
+        """
         if self.closed:
             return None
         for gpu_id, asked in self._asked_watts.items():
             result = _result(gpu_id, asked, holds.get(gpu_id))
             if result is not None:
                 self._results[gpu_id] = result
-        waiting = self._asked_watts and not self._results
-        if waiting or self._results == self._told:
+        fresh, self._fresh = self._fresh, False
+        waiting = len(self._results) < len(self._asked_watts)
+        if (waiting and (fresh or not self._results)) or self._results == self._told:
             return None
         return self.again()
 

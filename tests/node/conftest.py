@@ -26,6 +26,7 @@ from gridaware.sim.window import GpuSlot, Window
 from gridaware.wiring.identity import issue, make_ca
 
 CLOCK = SystemClock()
+AT_ONCE = RestoreSlot()
 
 
 @dataclass
@@ -134,7 +135,7 @@ class Rig:
         seconds: float | None = 60.0,
         *,
         epoch: int = 1,
-        slot: RestoreSlot = RestoreSlot(),
+        slot: RestoreSlot = AT_ONCE,
     ) -> Desired:
         """The next Desired: the same limit for every GPU, or limits by GPU."""
         self.sequence += 1
@@ -147,7 +148,9 @@ class Rig:
     async def ask(self, command: str, **arguments: str) -> Any:
         """One line to the agent's root socket and its answer."""
         reader, writer = await asyncio.open_unix_connection(self.folder / "run" / "admin.sock")
-        writer.write(json.dumps({"id": "1", "command": command, "args": arguments}).encode() + b"\n")
+        writer.write(
+            json.dumps({"id": "1", "command": command, "args": arguments}).encode() + b"\n"
+        )
         answer = json.loads(await reader.readline())
         writer.close()
         return answer

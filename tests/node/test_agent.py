@@ -142,7 +142,9 @@ def test_a_hung_gpu_delays_nobody_and_is_capped_once_it_answers(rig, heard, even
             assert qualities[0][rig.gpu_ids[0]] == "good"
             hung.hang_seconds = 0.0
             await eventually(lambda: rig.enforced() == [200.0] * 4, seconds=30.0)
-            await heard.until(lambda: "gpu-back" in heard.faults() or "device-hung" in heard.faults())
+            await heard.until(
+                lambda: "gpu-back" in heard.faults() or "device-hung" in heard.faults()
+            )
 
     asyncio.run(story())
 
