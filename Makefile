@@ -31,8 +31,9 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	    "$$($(PYTHON) --version 2>&1 || true)" >&2; \
 	  echo "fix:   make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12   (any 3.11 or newer)" >&2; \
 	  exit 1; }
-	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $(STAMP)
 

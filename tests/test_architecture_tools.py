@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 TOOLS = {
@@ -52,6 +55,26 @@ def test_the_wheel_carries_the_data_and_nothing_else(tmp_path: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert all(top == "gridaware" or top.endswith(".dist-info") for top in tops), tops
     assert not [name for name in names if name.endswith((".pyc", ".o"))]
+
+
+def test_everything_that_is_installed_for_us_is_pinned_as_it_is() -> None:
+    pins = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        name, _, version = line.partition("==")
+        pins[canonicalize_name(name)] = version
+    pending, seen = [("gridaware", "dev")], set()
+    while pending:
+        name, extra = pending.pop()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        for text in distribution(name).requires or ():
+            wanted = Requirement(text)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
+                pending += [(canonicalize_name(wanted.name), e) for e in ("", *wanted.extras)]
+    installed = {name: distribution(name).version for name, _ in seen if name != "gridaware"}
+    assert len(installed) > 50
+    assert {name: pins.get(name) for name in installed} == installed
 
 
 def test_every_pin_is_exact_and_names_no_place() -> None:

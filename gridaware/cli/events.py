@@ -83,7 +83,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one event."""
-    show_record(dict(connect(context).event(event_id)), form_of(output, as_json))
+    # The clocks are on a steady clock of control's own; the latencies beside them are for people.
+    show_record(dict(connect(context).event(event_id)), form_of(output, as_json), hide=("clocks",))
 
 
 @app.command()

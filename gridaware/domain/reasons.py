@@ -48,7 +48,7 @@ _EVENTS = {
     "LimitsRestored": "every limit that was found before it is in force again",
     "Settled": "what was delivered has been computed",
     "Cancelled": "the sender cancelled it",
-    "OptedOut": "a person opted out of it",
+    "OptedOut": "the site opted out of it",
     "CannotServe": "the site cannot serve it",
     "Rescheduled": "was revised to a later window, and power is back until then",
     "Revised": "the sender changed it; revision {revision} holds now",
