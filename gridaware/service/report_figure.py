@@ -7,21 +7,21 @@ Colours are Okabe and Ito's, and no line is told by its colour alone.
 
 import io
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any, Final
 
 import matplotlib as mpl
-from matplotlib import dates as mdates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from gridaware.service.quantities import duration, power, power_unit
 from gridaware.settlement.event_report import EventReport
 
 __all__ = ["event_figure"]
 
-_INKS = {
+_INKS: Final = {
     "measured": "#010203",
     "target": "#010204",
     "baseline": "#010205",
@@ -31,7 +31,7 @@ _INKS = {
     "deadline": "#010209",
 }
 """Stand-ins that the SVG's own colours are found by; the page's variables replace them."""
-_STYLE = {
+_STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "gridaware",
     "font.family": ["sans-serif"],
@@ -39,6 +39,9 @@ _STYLE = {
     "font.size": 11.0,
     "axes.linewidth": 0.8,
 }
+_TICKS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 86400)
+"""Distances of ticks in seconds, each a whole part of the next day or hour."""
+_MOST_TICKS: Final = 7
 
 
 def event_figure(report: EventReport) -> str:
@@ -60,55 +63,56 @@ def _draw(axes: Axes, report: EventReport) -> None:
     curve, reference, limit = report.curve, report.reference.watts, report.limit_watts
     highest = max([w for w in curve.watts if w is not None] + [reference, limit])
     divisor, unit = power_unit(highest)
-    times = [curve.start + timedelta(seconds=s) for s in curve.offsets_seconds]
+    times = curve.offsets_seconds
     watts = [float("nan") if w is None else w / divisor for w in curve.watts]
-    axes.axvspan(_num(report.window_start), _num(report.window_end), color=_INKS["window"], lw=0)
+    begin, ready, end = (
+        (at - curve.start).total_seconds()
+        for at in (report.window_start, report.ready_at, report.window_end)
+    )
+    last = times[-1] if times else end
+    axes.axvspan(begin, end, color=_INKS["window"], lw=0)
     axes.plot(
-        [_num(curve.start), _num(times[-1] if times else report.window_end)],
+        [0.0, last],
         [reference / divisor] * 2,
         color=_INKS["baseline"],
         lw=1.6,
         dashes=(6, 4),
         label=f"Baseline {power(reference, highest)}",
     )
-    steps = [
-        (_num(curve.start + timedelta(seconds=s)), w / divisor)
-        for s, w in zip(curve.limit_offsets_seconds, curve.limit_watts, strict=True)
-    ]
     axes.step(
-        [at for at, _ in steps],
-        [w for _, w in steps],
+        curve.limit_offsets_seconds,
+        [w / divisor for w in curve.limit_watts],
         where="post",
         color=_INKS["target"],
         lw=2.6,
         solid_capstyle="butt",
         label=f"Target {power(limit, highest)}",
     )
-    axes.plot(
-        [_num(at) for at in times],
-        watts,
-        color=_INKS["measured"],
-        lw=1.5,
-        zorder=4,
-        label="Measured power",
-    )
-    axes.fill_between([_num(at) for at in times], watts, color=_INKS["measured"], alpha=0.10, lw=0)
-    if report.window_start < report.ready_at < report.window_end:
-        axes.axvline(_num(report.ready_at), color=_INKS["deadline"], lw=1.0, ls=(0, (1, 2)))
+    axes.plot(times, watts, color=_INKS["measured"], lw=1.5, zorder=4, label="Measured power")
+    axes.fill_between(times, watts, color=_INKS["measured"], alpha=0.10, lw=0)
+    if begin < ready < end:
+        axes.axvline(ready, color=_INKS["deadline"], lw=1.0, ls=(0, (1, 2)))
+    axes.set_xlim(0.0, last)
     axes.set_ylim(0, highest / divisor * 1.12)
     axes.set_ylabel(f"Power at the meter, {unit}", color=_INKS["ink"])
+    _dress(axes, curve.start, last)
+
+
+def _dress(axes: Axes, start: datetime, seconds: float) -> None:
+    since = start.timestamp()
+    step = next((t for t in _TICKS if seconds / t <= _MOST_TICKS), _TICKS[-1])
+    first = -since % step
+    axes.xaxis.set_major_locator(
+        FixedLocator([first + i * step for i in range(int(seconds / step) + 1)])
+    )
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if seconds < 86400 else "%d %b %H:%M"
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda at, _: datetime.fromtimestamp(since + at, UTC).strftime(form))
+    )
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(
         FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", " "))
     )
-    if times:
-        axes.set_xlim(_num(curve.start), _num(times[-1]))
-    _dress(axes)
-
-
-def _dress(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(mdates.AutoDateLocator(minticks=4, maxticks=8, tz=UTC))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: _tick(axes, at)))
     axes.set_xlabel("Time, UTC", color=_INKS["ink"])
     axes.grid(axis="y", color=_INKS["grid"], lw=0.8)
     axes.set_axisbelow(True)
@@ -125,19 +129,6 @@ def _dress(axes: Axes) -> None:
         handlelength=2.6,
         borderaxespad=0.2,
     )
-
-
-def _tick(axes: Axes, at: float) -> str:
-    first, last = axes.get_xlim()
-    pattern = "%H:%M:%S" if (last - first) * 86400 < 1200 else "%H:%M"
-    if last - first > 1.5:
-        pattern = "%d %b %H:%M"
-    instant: datetime = mdates.num2date(at, tz=UTC)
-    return instant.strftime(pattern)
-
-
-def _num(at: datetime) -> float:
-    return float(mdates.date2num(at))
 
 
 def _adapt(svg: str, report: EventReport) -> str:

@@ -62,7 +62,8 @@ font-size:.9rem}
 .job{background:#0072b2}.held_idle{background:#56b4e9}.unallocated{background:#8c96a3}
 .unmanaged{background:#cc79a7}.overhead{background:#e69f00}.unexplained{background:#d55e00}
 .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:.6rem}
-.scroll:focus-visible,.wide:focus-visible,summary:focus-visible{outline:3px solid var(--measured);outline-offset:2px}
+.scroll:focus-visible,.wide:focus-visible,summary:focus-visible{
+outline:3px solid var(--measured);outline-offset:2px}
 table{width:100%;border-collapse:collapse;font-size:.86rem}
 th,td{padding:.5rem .65rem;text-align:left;white-space:nowrap}
 thead th{border-bottom:1px solid var(--line);background:var(--card);color:var(--soft);
