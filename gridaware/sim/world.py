@@ -5,6 +5,7 @@ holder. Everything that is random comes from the seed, so a failure is run again
 """
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,7 +39,7 @@ from gridaware.domain.job import JobSpec
 from gridaware.domain.moment import Moment
 from gridaware.domain.reading import Observation
 from gridaware.domain.signal import EventRequest, Signal
-from gridaware.domain.wire import Fenced, Heartbeat, Hello, JobProgress, SampleBatch
+from gridaware.domain.wire import Fenced, Heartbeat, JobProgress, SampleBatch
 from gridaware.planning.model import CurveBook
 from gridaware.sim.meter import SimMeter
 from gridaware.sim.plant import Plant
@@ -50,6 +51,8 @@ __all__ = ["World", "WorldSpec"]
 
 EPOCH = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 SILENCE_SECONDS = 5.0
+COMMIT_SECONDS = 0.05
+"""What was appended longer ago than this is on the disk."""
 RECONNECT_SECONDS = (0.2, 1.5)
 
 
@@ -58,25 +61,39 @@ class WorldSpec:
     """What a world is made of."""
 
     site: Site
-    nodes: int = 2
-    gpus_per_node: int = 8
-    gpu: str = "a100-400"
+    nodes: tuple[NodeSpec, ...] = (NodeSpec("a100-400", 8),) * 2
     overhead: SiteSpec = field(default_factory=SiteSpec)
 
 
 class _Ledger:
     """In memory; a crash may cut off its unwritten tail."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.entries: list[tuple[str, dict[str, Any]]] = []
+        self._now = now
+        self._times: list[float] = []
+        self._durable = 0
 
     def append(self, kind: str, body: Any, at: datetime) -> int:
         del at
         self.entries.append((kind, dict(body)))
+        self._times.append(self._now())
         return len(self.entries)
 
     def flush(self) -> None:
-        """Everything is as durable as this process."""
+        """Make everything so far outlive a crash."""
+        self._durable = len(self.entries)
+
+    def crash(self, most: int) -> int:
+        """Lose up to ``most`` entries that no group commit has reached; how many were lost."""
+        lost = 0
+        while lost < most and len(self.entries) > self._durable:
+            if self._now() - self._times[-1] > COMMIT_SECONDS:
+                break
+            self.entries.pop()
+            self._times.pop()
+            lost += 1
+        return lost
 
 
 class World:
@@ -88,9 +105,9 @@ class World:
         self.clock = ManualClock(EPOCH)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        plant = PlantSpec((NodeSpec(spec.gpu, spec.gpus_per_node),) * spec.nodes, spec.overhead)
+        plant = PlantSpec(spec.nodes, spec.overhead)
         self.window = build_window(plant, seed, curves=book)
-        node_ids = [f"node-{n + 1}" for n in range(spec.nodes)]
+        node_ids = [f"node-{n + 1}" for n in range(len(spec.nodes))]
         self.ray = SimRay(self.window, node_ids, self.random, self.later, self.seconds)
         self.plant = Plant(
             self.window,
@@ -101,7 +118,7 @@ class World:
             curves=book,
         )
         self.meter = SimMeter(self.window, self.clock)
-        self.ledger = _Ledger()
+        self.ledger = _Ledger(self.seconds)
         self.control = _Control(self, epoch=1)
         self.nodes = {
             node_id: SimNode(
@@ -110,9 +127,13 @@ class World:
             for n, node_id in enumerate(node_ids)
         }
         self.partitioned: set[str] = set()
+        self._wires: dict[tuple[str, str], float] = {}
+        """(node, way) → when the last frame on its way arrives."""
         self.told: list[tuple[str, str]] = []
         self.settled: list[tuple[str, bool]] = []
         self.alarms: list[Alarm] = []
+        self.answers: list[tuple[Signal, Answer]] = []
+        """Every signal that a living controller answered."""
         self.ray.tell_agent = self._tell_agent
         self.ray.tell_control = self._tell_control
         for node in self.nodes.values():
@@ -163,7 +184,9 @@ class World:
         """A user submits a job that takes pauses in that manner and ends after so many steps."""
         self.ray.manners[spec.job_id] = manner
         self.ray.total_steps[spec.job_id] = steps
-        self.control.post(JobSubmitted(spec, "user"))
+        if self.control.post(JobSubmitted(spec, "user")) is None:
+            self.later(1.0, lambda: self.submit(spec, manner=manner, steps=steps))
+        self.ledger.flush()
 
     def signal(
         self, feed_id: str, source_id: str, request: EventRequest | None, revision: int = 0
@@ -174,7 +197,10 @@ class World:
         if made is None:
             self.later(1.0, lambda: self._again(feed_id, source_id, request, revision))
             return None
-        return next(i for i in made if isinstance(i, Answer))
+        self.ledger.flush()  # durable before it is answered
+        answer = next(i for i in made if isinstance(i, Answer))
+        self.answers.append((message, answer))
+        return answer
 
     def _again(
         self, feed_id: str, source_id: str, request: EventRequest | None, revision: int
@@ -191,11 +217,13 @@ class World:
         self.later(down_seconds, node.start)
 
     def kill_control(self, down_seconds: float, *, lose_entries: int = 0) -> None:
-        """``kill -9`` of the controller, which may lose the unwritten end of its ledger."""
+        """``kill -9`` of the controller, which may lose the unwritten end of its ledger.
+
+        For good where ``down_seconds`` is infinite.
+        """
         epoch = self.control.epoch + 1
         self.control.alive = False
-        if lose_entries:
-            del self.ledger.entries[-lose_entries:]
+        self.ledger.crash(lose_entries)
         for node in self.nodes.values():
             node.connected = False
 
@@ -203,13 +231,14 @@ class World:
             self.control = _Control(self, epoch)
             self.control.start()
 
-        self.later(down_seconds, again)
+        if math.isfinite(down_seconds):
+            self.later(down_seconds, again)
 
     def partition(self, node_id: str, seconds: float) -> None:
-        """Cut a node's stream for a while."""
+        """Cut a node's stream for a while; the controller notices within its silence time."""
         self.partitioned.add(node_id)
         self.nodes[node_id].connected = False
-        self._lost(node_id)
+        self.later(self.random.uniform(0.0, SILENCE_SECONDS), partial(self._lost, node_id))
         self.later(seconds, lambda: self.partitioned.discard(node_id))
 
     # Streams -----------------------------------------------------------------------------------
@@ -217,28 +246,35 @@ class World:
     def _keep_connected(self, node: SimNode) -> None:
         reachable = node.alive and node.node_id not in self.partitioned and self.control.alive
         if reachable and not node.connected:
-            node.welcome(self.control.epoch, SILENCE_SECONDS)
-            if node.connected:
-                hello = node.hello()
-                self.later(self.latency(), lambda: self.control.hello(hello))
+            node.welcome(self.control.epoch, SILENCE_SECONDS, self.control.machine.state.sample_hz)
         elif reachable:
             node.hear(Heartbeat(self.clock.wall()))
         self.later(self.random.uniform(*RECONNECT_SECONDS), lambda: self._keep_connected(node))
 
+    def _in_order(self, node: SimNode, way: str, deliver: Callable[[], None]) -> None:
+        """Deliver after a while what one connection carries: in order, and not across two."""
+        due = max(self.seconds() + self.latency(), self._wires.get((node.node_id, way), 0.0))
+        self._wires[node.node_id, way] = due
+        connection = node.connections
+
+        def arrive() -> None:
+            if node.connected and node.connections == connection:
+                deliver()
+
+        self.later(due - self.seconds(), arrive)
+
     def to_node(self, node_id: str, message: object) -> bool:
         """The controller sends a frame."""
         node = self.nodes[node_id]
-        if not node.connected:
-            return False
-        self.later(self.latency(), lambda: node.hear(message) if node.connected else None)
-        return True
+        if node.connected:
+            self._in_order(node, "down", lambda: node.hear(message))
+        return node.connected
 
     def _to_control(self, node: SimNode, message: object) -> None:
-        if node.connected and self.control.alive:
-            self.control.hear(message)
+        self._in_order(node, "up", lambda: self.control.hear(message))
 
     def _lost(self, node_id: str) -> None:
-        if self.control.alive:
+        if self.control.alive and not self.nodes[node_id].connected:
             self.control.post(NodeLost(node_id))
 
     def _tell_agent(self, node_id: str, message: object) -> None:
@@ -280,13 +316,10 @@ class _Control:
         """Hand a stimulus to the real loop; None where this controller is dead."""
         return list(self.loop.post(stimulus)) if self.alive else None
 
-    def hello(self, hello: Hello) -> None:
-        """An agent is there."""
-        if self.alive:
-            self.post(hello)
-
     def hear(self, message: Any) -> None:
         """A message of an agent, as the control process takes it."""
+        if not self.alive:
+            return
         seconds = self.world.seconds()
         match message:
             case SampleBatch():

@@ -88,6 +88,12 @@ class SimRay:
         self.manners: dict[str, Manner] = {}
         self.work_seconds: dict[str, float] = {}
         self.seen: set[str] = set()
+        self.starts: list[tuple[str, int, int]] = []
+        """(job, attempt, step at which it began), oldest first."""
+        self.asked: set[str] = set()
+        """Requests that reached a job: the same one twice is one."""
+        self.reports: dict[tuple[str, int], CheckpointReport] = {}
+        """What became last of a request to an attempt; told again to a new controller."""
         self.tell_agent: Callable[[str, object], None] = lambda *_: None
         self.tell_control: Callable[[AttemptStatus], None] = lambda *_: None
         self._next_pid = 10_000
@@ -108,6 +114,17 @@ class SimRay:
             if job.alive and gpu_id in job.node_of:
                 return job.spec.job_id, job.attempt
         return None
+
+    def announcements(self, node_id: str) -> list[JobRegistered | CheckpointReport]:
+        """What a node's job desk says to a controller that is new to it."""
+        here = [job for job in self.running.values() if job.alive and node_id in job.nodes]
+        reports = [report for report in self.reports.values() if report.node_id == node_id]
+        return [self._registration(job, node_id) for job in here] + reports
+
+    def _registration(self, job: SimJob, node_id: str) -> JobRegistered:
+        mine = tuple(gpu_id for gpu_id, node in job.node_of.items() if node == node_id)
+        spec, resumed = job.spec, job.first_step or None
+        return JobRegistered(node_id, spec.job_id, job.attempt, 0, job.pid, mine, resumed)
 
     def submit(self, spec: JobSpec, attempt: int) -> None:
         """Start an attempt after a while; the same name twice is harmless."""
@@ -131,17 +148,13 @@ class SimRay:
         job = SimJob(spec, attempt, self._next_pid, slots, node_of, 0.5)
         job.first_step = self.saved.get(spec.job_id, 0)
         self.running[f"{spec.job_id}-a{attempt}"] = job
+        self.starts.append((spec.job_id, attempt, job.first_step))
         for slot in slots:
             load = next(load for load in slot.loads() if load.pid == 0)
             load.claim(spec.workload or "generic", job.pid, 1)
             job.loads.append(load)
         for node_id in job.nodes:
-            mine = tuple(g for g, n in node_of.items() if n == node_id)
-            resumed = job.first_step or None
-            self.tell_agent(
-                node_id,
-                JobRegistered(node_id, spec.job_id, attempt, 0, job.pid, mine, resumed),
-            )
+            self.tell_agent(node_id, self._registration(job, node_id))
         self.tell_control(AttemptStatus(spec.job_id, attempt, "running"))
         self._beat(job)
 
@@ -182,6 +195,13 @@ class SimRay:
     def request(self, node_id: str, request: CheckpointRequest) -> None:
         """A job hears that it shall save and leave."""
         job = self.running.get(f"{request.job_id}-a{request.attempt}")
+        last = self.reports.get((request.job_id, request.attempt))
+        if last is not None and last.request_id == request.request_id:
+            self.tell_agent(node_id, last)
+            return
+        if request.request_id in self.asked:
+            return
+        self.asked.add(request.request_id)
         if job is None or not job.alive:
             self._report(node_id, request, "gone")
             return
@@ -223,12 +243,11 @@ class SimRay:
         self, node_id: str, request: CheckpointRequest, outcome: str, step: int | None = None
     ) -> None:
         path = None if step is None else f"/checkpoints/{request.job_id}/{step}"
-        self.tell_agent(
-            node_id,
-            CheckpointReport(
-                node_id, request.request_id, request.job_id, request.attempt, outcome, step, path
-            ),
+        report = CheckpointReport(
+            node_id, request.request_id, request.job_id, request.attempt, outcome, step, path
         )
+        self.reports[request.job_id, request.attempt] = report
+        self.tell_agent(node_id, report)
 
     def _leave(self, job: SimJob, status: str, exit_code: int | None) -> None:
         """The processes end; Ray notices a second later."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gridaware import __version__
 from gridaware.clock import ManualClock
-from gridaware.domain.errors import DeviceError
+from gridaware.domain.errors import DeviceError, DriverGone
 from gridaware.domain.fleet import Gpu
 from gridaware.domain.wire import (
     PROTOCOL_VERSION,
@@ -31,7 +31,7 @@ from gridaware.node.actions import (
 from gridaware.node.childwire import GpuTick, Tick
 from gridaware.node.holder import LeaseHolder
 from gridaware.node.sampling import Sampling
-from gridaware.sim.driver import SimDriver
+from gridaware.sim.driver import SimDriver, SimGpu
 from gridaware.sim.window import Window
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ __all__ = ["SimNode"]
 Later = Callable[[float, Callable[[], None]], None]
 LIMITS_SECONDS = 1.0
 """Between two readings of all limits."""
+FRESH_SECONDS = 15.0
+"""A GPU that does not answer is tried with a fresh driver child this often."""
 
 
 class SimNode:
@@ -69,11 +71,15 @@ class SimNode:
         """Counts lives: what an earlier one planned is void."""
         self.alive = False
         self.connected = False
+        self.connections = 0
+        """Counts connections to a controller."""
         self.hz = 1.0
         self.faults: list[Fault] = []
         self.to_control: Callable[[object], None] = lambda *_: None
         self._due: float | None = None
         self._done_ticket = 0
+        self._child = False
+        """Whether a driver child is at work."""
 
     # Lives -------------------------------------------------------------------------------------
 
@@ -83,37 +89,63 @@ class SimNode:
         self.alive = True
         self.hz = 1.0
         self._done_ticket = 0
-        self.driver.open()
         self.holder = LeaseHolder("boot-1", self.disk)
-        self.inventory = self._inventory()
         self.sampling = Sampling(self.node_id, self.clock, self, self._send)
-        self.sampling.found(self.inventory)
-        now = self.clock.boot_seconds()
-        self._carry(self.holder.on_inventory(self.inventory, now, self.clock.wall()))
+        self._spawn()
         self._every(LIMITS_SECONDS, self._read_limits, self.life)
+        self._every(FRESH_SECONDS, self._wish_fresh, self.life)
         self._sample(self.life)
 
     def kill(self) -> None:
         """``kill -9``: limits stand, everything but the journal is gone."""
-        self.alive = self.connected = False
+        self.alive = self.connected = self._child = False
         self.life += 1
         self._due = None
 
+    def _spawn(self) -> None:
+        """A driver child comes up, and tells what it found."""
+        self._child = True
+        self._done_ticket = 0
+        self.driver.open()
+        self.inventory = self._inventory()
+        self.sampling.found(self.inventory)
+        now = self.clock.boot_seconds()
+        self._carry(self.holder.on_inventory(self.inventory, now, self.clock.wall()))
+        self._send(self.hello())
+
+    def _wish_fresh(self) -> None:
+        """A GPU does not answer: try a fresh child."""
+        if self._child and self.holder.blocked:
+            self._spawn()
+
+    def _driver_gone(self) -> None:
+        """The driver went away: the child ends, and another comes up a second later."""
+        if not self._child:
+            return
+        self._child = False
+        self._carry(self.holder.on_driver_gone(self.clock.boot_seconds()))
+        life = self.life
+        self.later(1.0, lambda: self._spawn() if life == self.life else None)
+
     def _inventory(self) -> Inventory:
-        devices = []
-        for gpu in self.driver.gpus():
-            devices.append(
-                Device(
-                    gpu.gpu_id,
-                    gpu.index,
-                    gpu.model,
-                    self.driver.limit_range(gpu.gpu_id),
-                    self.driver.can_set(gpu.gpu_id),
-                    self.driver.requested_limit_watts(gpu.gpu_id),
-                    self.driver.enforced_limit_watts(gpu.gpu_id),
-                )
+        devices = tuple(self._device(gpu) for gpu in self.driver.gpus())
+        return Inventory(self.driver.epoch(), self.driver.boundary, devices)
+
+    def _device(self, gpu: SimGpu) -> Device:
+        driver, gpu_id = self.driver, gpu.gpu_id
+        try:
+            return Device(
+                gpu_id,
+                gpu.index,
+                gpu.model,
+                driver.limit_range(gpu_id),
+                driver.can_set(gpu_id),
+                driver.requested_limit_watts(gpu_id),
+                driver.enforced_limit_watts(gpu_id),
             )
-        return Inventory(self.driver.epoch(), self.driver.boundary, tuple(devices))
+        except DeviceError as error:
+            kind = type(error).__name__
+            return Device(gpu_id, gpu.index, gpu.model, None, False, None, None, error.code, kind)
 
     # The job desk's part -----------------------------------------------------------------------
 
@@ -162,13 +194,16 @@ class SimNode:
             self.holder.lease_left_seconds(now),
         )
 
-    def welcome(self, epoch: int, silence_seconds: float) -> None:
-        """A controller accepts it."""
-        if not self.alive:
-            return
+    def welcome(self, epoch: int, silence_seconds: float, hz: float) -> None:
+        """A controller accepts it: it says what it holds, and who is here."""
         self.connected = True
+        self.connections += 1
+        self.hz = hz
+        self._send(self.hello())
         now = self.clock.boot_seconds()
         self._carry(self.holder.on_welcome(epoch, silence_seconds, now))
+        for message in self.ray.announcements(self.node_id):
+            self._send(message)
 
     def hear(self, message: object) -> None:
         """A frame of the controller."""
@@ -191,7 +226,7 @@ class SimNode:
 
     def _send(self, message: object) -> None:
         if self.alive and self.connected:
-            self.later(self.latency(), lambda: self.to_control(message))
+            self.to_control(message)
 
     # Carrying out ------------------------------------------------------------------------------
 
@@ -227,11 +262,13 @@ class SimNode:
         def set_all() -> None:
             if life != self.life:
                 return  # killed in the middle: nobody knows which limits were written
+            if not self._child:
+                return  # as above
             errors = {g: self._set(g, watts) for g, watts in action.limits_watts}
             self.later(0.002, lambda: read_back(errors))
 
         def read_back(errors: dict[str, DeviceError | None]) -> None:
-            if life != self.life:
+            if life != self.life or not self._child:
                 return
             self._done_ticket = action.ticket
             results = tuple(self._read_back(g, action.ticket, e) for g, e in errors.items())
@@ -242,6 +279,9 @@ class SimNode:
     def _set(self, gpu_id: str, watts: float) -> DeviceError | None:
         try:
             self.driver.set_limit_watts(gpu_id, watts)
+        except DriverGone as gone:
+            self._driver_gone()
+            return gone
         except DeviceError as error:
             return error
         return None
@@ -255,7 +295,7 @@ class SimNode:
             return Written(gpu_id, ticket, None, failure.code, type(failure).__name__)
 
     def _read_limits(self) -> None:
-        readings = []
+        readings: list[LimitReading] = []
         for device in self.inventory.devices:
             ticket = self._done_ticket
             try:
@@ -267,6 +307,9 @@ class SimNode:
                         self.driver.enforced_limit_watts(device.gpu_id),
                     )
                 )
+            except DriverGone:
+                self._driver_gone()
+                return
             except DeviceError as error:
                 readings.append(
                     LimitReading(
