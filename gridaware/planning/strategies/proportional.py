@@ -16,7 +16,7 @@ from gridaware.domain.situation import Situation
 from gridaware.planning.answer import answer
 from gridaware.planning.menu import tipping
 from gridaware.planning.offers import Given, Offers
-from gridaware.planning.rows import FIRM, Bools, Floats, Ints, Rows
+from gridaware.planning.rows import FIRM, Bools, Floats, Rows
 from gridaware.planning.strategy import STRATEGIES, Params
 
 __all__ = ["proportional"]
@@ -47,7 +47,7 @@ def _within(offers: Offers, given: Given, need: float, allowance: float) -> floa
     deep = np.where(flexible, rows.gpus * (offers.full_power - offers.floor_power), 0.0)
     headroom = np.where(flexible, np.minimum(useful, deep), 0.0)
     leaving = np.where(offers.may_leave, offers.by_leaving(offers.full_power), 0.0)
-    left = _fewest(rows.order, offers.may_leave, leaving, headroom, need)
+    left = _fewest(rows, offers.may_leave, leaving, headroom, need)
     freed = float(leaving[left].sum())
     if freed - need > allowance:  # one pause is too much: would deeper caps do without it?
         last = left.copy()
@@ -71,25 +71,26 @@ def _beyond(offers: Offers, given: Given, need: float) -> None:
         may = offers.may_leave_beyond & who
         power = offers.full_power - given.saved_watts / np.maximum(rows.gpus, 1)
         leaving = np.where(may, offers.by_leaving(power), 0.0)
-        left = _fewest(rows.order, may, leaving, depth, need)
+        left = _fewest(rows, may, leaving, depth, need)
         given.left |= left
         given.saved_watts[left] += leaving[left]
         need = _spread(given, np.where(left, 0.0, depth), need - float(leaving[left].sum()))
 
 
-def _fewest(order: Ints, may_leave: Bools, leaving: Floats, headroom: Floats, need: float) -> Bools:
+def _fewest(rows: Rows, may_leave: Bools, leaving: Floats, headroom: Floats, need: float) -> Bools:
     """Who must leave so that the headroom of the others covers the rest.
 
-    The most flexible first, within a rank the largest first, and the last one is the smallest of
-    its rank that is enough.
+    The most flexible first; within a rank those that are paused already, then the largest; and
+    the last one is the smallest of its rank that is enough.
     """
-    left = np.zeros(len(order), dtype=np.bool_)
+    order, left = rows.order, np.zeros(len(rows.gpus), dtype=np.bool_)
     gain = leaving - headroom
     missing = need - float(headroom.sum())
     candidates = np.flatnonzero(may_leave & (gain > 0))
     if missing <= 0 or not len(candidates):
         return left
-    queue = candidates[np.lexsort((-gain[candidates], order[candidates]))]
+    keys = (-gain[candidates], ~rows.paused[candidates], order[candidates])
+    queue = candidates[np.lexsort(keys)]
     reached = np.cumsum(gain[queue])
     count = int(np.searchsorted(reached, missing))
     left[queue[:count]] = True
@@ -97,7 +98,7 @@ def _fewest(order: Ints, may_leave: Bools, leaving: Floats, headroom: Floats, ne
         still = missing - (float(reached[count - 1]) if count else 0.0)
         peers = queue[count:][order[queue[count:]] == order[queue[count]]]
         enough = peers[gain[peers] >= still]
-        left[enough[np.argmin(gain[enough])]] = True
+        left[enough[np.lexsort((gain[enough], ~rows.paused[enough]))[0]]] = True
     return left
 
 
