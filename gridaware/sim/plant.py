@@ -30,7 +30,14 @@ from gridaware.clock import SystemClock
 from gridaware.domain.errors import GridawareError
 from gridaware.planning.model import CurveBook, WorkloadClass, respond
 from gridaware.sim.silicon import BOARDS, SETTLED_SECONDS, Boxcar, Regulation
-from gridaware.sim.site import NodeSpec, Overhead, PlantSpec, build_window, gpu_entries
+from gridaware.sim.site import (
+    NodeSpec,
+    Overhead,
+    PlantSpec,
+    SiteSpec,
+    build_window,
+    gpu_entries,
+)
 from gridaware.sim.window import (
     F64,
     GPU_LOADS,
@@ -391,10 +398,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpus-per-node", type=int, default=8)
     parser.add_argument("--gpu", default="a100-400", help="GPU class, a name in configs/curves")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--overheads",
+        type=float,
+        default=1.0,
+        help="share of the usual node and cooling overheads: 0.2 = close-coupled liquid cooling",
+    )
     parser.add_argument("--no-residuals", action="store_true", help="follow the fit exactly")
     options = parser.parse_args(arguments)
     spec = PlantSpec(
         (NodeSpec(options.gpu, options.gpus_per_node),) * options.nodes,
+        SiteSpec().scaled(options.overheads),
         residuals=not options.no_residuals,
     )
     stop = threading.Event()

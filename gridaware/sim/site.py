@@ -9,7 +9,7 @@ Above the GPUs stand the node overhead and the facility, each conserved exactly:
 
 import math
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,19 @@ class SiteSpec:
     """Of the walls with every GPU at rated power: part of a PUE does not fall with the load."""
     cooling_share: float = 0.12
     reference_watts: float = 5600.0
+
+    def scaled(self, share: float) -> "SiteSpec":
+        """The same site with that share of every overhead but the PSUs' losses."""
+        return replace(
+            self,
+            fixed_watts=share * self.fixed_watts,
+            cpu_idle_watts=share * self.cpu_idle_watts,
+            cpu_busy_watts=share * self.cpu_busy_watts,
+            fan_idle_watts=share * self.fan_idle_watts,
+            fan_cubic_watts=share * self.fan_cubic_watts,
+            cooling_fixed_share=share * self.cooling_fixed_share,
+            cooling_share=share * self.cooling_share,
+        )
 
 
 @dataclass(frozen=True, slots=True)

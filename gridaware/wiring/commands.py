@@ -49,6 +49,7 @@ class CommandDesk:
         self._answers = answers
         self._clock = clock
         self._server: asyncio.Server | None = None
+        self._keyed = asyncio.Lock()
 
     async def start(self) -> None:
         """Listen; a socket file left by a dead controller is replaced."""
@@ -110,14 +111,15 @@ class CommandDesk:
             raise InvalidInput("command-malformed", "args must be an object")
         if key is None:
             return await handler(args, actor)
-        known = await asyncio.to_thread(self._answers.find, str(key), command, args)
-        if known is not None:
-            before: dict[str, Any] = json.loads(known)
-            return before
-        result = await handler(args, actor)
-        body = json.dumps(result, default=str).encode()
-        self._answers.remember(str(key), command, args, actor, body, self._clock.wall())
-        return result
+        async with self._keyed:  # two requests with one key are one request
+            known = await asyncio.to_thread(self._answers.find, str(key), command, args)
+            if known is not None:
+                before: dict[str, Any] = json.loads(known)
+                return before
+            result = await handler(args, actor)
+            body = json.dumps(result, default=str).encode()
+            self._answers.remember(str(key), command, args, actor, body, self._clock.wall())
+            return result
 
 
 def describe(error: GridawareError) -> dict[str, Any]:

@@ -116,7 +116,9 @@ class ControlProcess:
             self._watch,
             tick_seconds=settings.control.tick_seconds,
         )
-        self._handlers = Handlers(self._loop, self._store, self._feeds, runner, self._steady)
+        self._handlers = Handlers(
+            self._loop, self._store, self._feeds, runner, self._steady, self.effects
+        )
         self._meter = None if meter is None else MeterReader(meter, clock, self._metered, self._hz)
         self._site = site
         self._async: asyncio.AbstractEventLoop | None = None
@@ -187,11 +189,26 @@ class ControlProcess:
         while True:
             await asyncio.sleep(1.0)
             now = self._steady.now()
+            self._refresh(round(now.seconds))
             with contextlib.suppress(GridawareError):
                 self._store.heartbeat(now.wall)
                 if now.seconds - last >= SNAPSHOT_SECONDS and quiet(self._state()):
                     last = now.seconds
                     write_snapshot(self._store, self._loop.machine, self._loop.last_seq, now)
+
+    def _refresh(self, second: int) -> None:
+        """Write again what moves all the time: power, draws, free GPUs."""
+        state = self._state()
+        self.effects.publish("status", "site")
+        if second % 2 == 0:
+            for node_id in state.nodes:
+                self.effects.publish("node", node_id)
+            for job_id, track in state.jobs.items():
+                if track.job.state.on_gpus:
+                    self.effects.publish("job", job_id)
+            for event_id, event in state.events.items():
+                if event.event.state.acting:
+                    self.effects.publish("event", event_id)
 
     async def _close(self) -> None:
         if self._meter is not None:
@@ -201,6 +218,7 @@ class ControlProcess:
         await self._link.stop()
         self.effects.write_waiting()
         self.effects.close()
+        self._series.close()
         if quiet(self._state()):
             with contextlib.suppress(GridawareError):
                 now = self._steady.now()
@@ -242,6 +260,7 @@ class ControlProcess:
             Unavailable: it cannot be made durable.
         """
         answers = self._loop.post(SignalReceived(signal))
+        self.effects.write_waiting()  # what people read is on the disk with the answer
         await self._store.ledger.durable(self._loop.last_seq)
         answer = _answer(answers)
         if answer.disposition == "refused":

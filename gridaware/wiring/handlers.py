@@ -8,7 +8,6 @@ from typing import Any
 
 from gridaware.control.instructions import Answer
 from gridaware.control.loop import Loop, SteadyClock
-from gridaware.control.ports import JobRunner
 from gridaware.control.preview import preview
 from gridaware.control.requests import feed_spec_of, job_spec_of
 from gridaware.control.site import ADMIN_FEED
@@ -28,9 +27,10 @@ from gridaware.domain.eventjson import event_from_mapping, event_to_json
 from gridaware.domain.signal import Signal
 from gridaware.feeds import check_settings
 from gridaware.feeds.runner import FeedRunner
-from gridaware.jobs.logs import logs_across_attempts
+from gridaware.jobs.ray_runner import RayRunner
 from gridaware.store.controller import ControllerStore
 from gridaware.wiring.commands import Handler
+from gridaware.wiring.effects import ControlEffects
 
 __all__ = ["Handlers", "refusal_of"]
 
@@ -56,14 +56,16 @@ class Handlers:
         loop: Loop,
         store: ControllerStore,
         feeds: FeedRunner,
-        runner: JobRunner,
+        runner: RayRunner,
         steady: SteadyClock,
+        effects: ControlEffects,
     ) -> None:
         self._loop = loop
         self._store = store
         self._feeds = feeds
         self._runner = runner
         self._steady = steady
+        self._effects = effects
         self._answered: GridawareError | None = None
         """The machine's own last refusal: that one is in the ledger already."""
 
@@ -109,6 +111,7 @@ class Handlers:
     async def _tell(self, stimulus: Stimulus) -> dict[str, Any]:
         """Post a stimulus; its answer once it is durable."""
         made = self._loop.post(stimulus)
+        self._effects.write_waiting()  # what people read is on the disk with the answer
         await self._store.ledger.durable(self._loop.last_seq)
         answer = next(i for i in made if isinstance(i, Answer))
         if answer.disposition == "refused":
@@ -202,9 +205,8 @@ class Handlers:
         track = self._loop.machine.state.jobs.get(job_id)
         if track is None:
             raise NotFound("job-unknown", f"no job is called {job_id!r}")
-        logs = await asyncio.to_thread(
-            logs_across_attempts, self._runner, job_id, track.job.attempt
-        )
+        attempts = range(1, track.job.attempt + 1)
+        logs = await asyncio.to_thread(self._runner.logs_of_attempts, job_id, attempts)
         return {"job_id": job_id, "attempts": track.job.attempt, "logs": logs}
 
     def _job_verb(self, verb: str) -> Handler:

@@ -1,5 +1,6 @@
 """What people read, made from the machine's state: one JSON body a thing, the same everywhere."""
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -33,7 +34,7 @@ def _job(state: State, job_id: str, at: datetime) -> Projection | None:
     job, spec = track.job, track.job.spec
     body = to_builtins(spec) | to_builtins(job)
     del body["spec"], body["numbers"]
-    body["runtime_env"] = body.pop("runtime_env_json")
+    body["runtime_env"] = json.loads(body.pop("runtime_env_json"))
     body["metadata"] = dict(spec.metadata)
     body |= {
         "submission_id": submission_id(job_id, job.attempt) if job.attempt else None,
@@ -62,7 +63,8 @@ def _job_numbers(track: JobTrack) -> dict[str, Any]:
         "failures": job.failures,
         "cap_watts": job.cap_watts,
     }
-    return known | dict(job.numbers)
+    numbers: dict[str, Any] = dict(job.numbers)
+    return known | numbers
 
 
 def _plan_sentence(track: JobTrack) -> str:
@@ -75,12 +77,10 @@ def _event(state: State, event_id: str, at: datetime) -> Projection | None:
     if track is None:
         return None
     event = track.event
+    numbers: dict[str, Any] = {"limit_watts": event.limit_watts, "revision": event.revision}
     body = to_builtins(event)
     body |= {
-        "why": sentence(
-            event.reason,
-            {"limit_watts": event.limit_watts, "revision": event.revision},
-        ),
+        "why": sentence(event.reason, numbers),
         "latency_seconds": _latencies(event),
         "decision_id": track.decision_id or None,
         "power_watts": round(state.meter_watts, 1),
@@ -161,7 +161,7 @@ def _feed(state: State, feed_id: str, at: datetime) -> Projection | None:
     if spec is None:
         return None
     body = to_builtins(spec)
-    body["settings"] = body.pop("settings_json")
+    body["settings"] = json.loads(body.pop("settings_json"))
     body["updated_at"] = at
     return "registered", body
 

@@ -34,6 +34,14 @@ class SeriesWriter:
         except GridawareError as error:
             _log.debug("readings were not written: %s", error)
 
+    def close(self) -> None:
+        """Write the period that has begun."""
+        begun = self._period
+        if begun is not None:
+            end = self._settler.book.snapshot()
+            if end.seconds > begun.seconds:
+                self._store.energy.append(energy_report(begun, end))
+
     def _write_points(self, observation: Observation, state: State) -> None:
         now = observation.moment
         if now.seconds - self._point_seconds < POINT_SECONDS:
