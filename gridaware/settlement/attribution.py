@@ -387,6 +387,9 @@ def _reservations(jobs: Iterable[Job]) -> dict[str, str]:
 
 def _owners(rows: list[GpuObservation], reserving: str | None) -> Owners:
     """Accounts of one GPU with shares that sum to 1."""
+    first = rows[0]
+    if len(rows) == 1 and first.shares >= 1 and first.job_id not in (None, reserving):
+        return (((Line.JOB, first.job_id), 1.0),)  # nearly every GPU of a busy site
     held = [(row.job_id, row.shares) for row in rows if row.job_id is not None and row.shares > 0]
     rest: Account
     if any(row.unmanaged for row in rows):
