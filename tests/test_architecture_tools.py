@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 TOOLS = {
-    "format": ["ruff", "format", "--check", "--quiet", "."],
+    "format": ["ruff", "format", "--check", "."],
     "lint": ["ruff", "check", "--output-format", "concise", "."],
     "types": ["mypy"],
     "imports": ["lint-imports"],

@@ -102,115 +102,113 @@ def event_id_of(feed_id: str, source_id: str) -> str:
     return f"{feed_id}.{source_id}"
 
 
-def _table() -> tuple[Transition[EventState], ...]:
-    s = EventState
-    edges = [
+_S = EventState
+
+EVENT_LIFE: LifeCycle[EventState] = LifeCycle(
+    "event",
+    (
         Transition(
-            s.ANNOUNCED,
-            s.SCHEDULED,
+            _S.ANNOUNCED,
+            _S.SCHEDULED,
             "signal",
             "within authority, act allowed",
             "TellFeed opted-in",
             "Accepted",
         ),
         Transition(
-            s.SCHEDULED, s.RAMPING_DOWN, "tick", "start reached", "ApplyLimits", "WindowStarted"
+            _S.SCHEDULED, _S.RAMPING_DOWN, "tick", "start reached", "ApplyLimits", "WindowStarted"
         ),
         Transition(
-            s.RAMPING_DOWN,
-            s.HOLDING,
+            _S.RAMPING_DOWN,
+            _S.HOLDING,
             "tick",
             "power at or below target, or deadline",
             "",
             "TargetReached",
         ),
-        Transition(s.HOLDING, s.RAMPING_UP, "tick", "end reached", "ApplyLimits", "WindowEnded"),
+        Transition(_S.HOLDING, _S.RAMPING_UP, "tick", "end reached", "ApplyLimits", "WindowEnded"),
         Transition(
-            s.RAMPING_DOWN, s.RAMPING_UP, "tick", "end reached", "ApplyLimits", "WindowEnded"
+            _S.RAMPING_DOWN, _S.RAMPING_UP, "tick", "end reached", "ApplyLimits", "WindowEnded"
         ),
         Transition(
-            s.RAMPING_UP,
-            s.RESTORED,
+            _S.RAMPING_UP,
+            _S.RESTORED,
             "acknowledgement",
             "every found limit read back",
             "RestoreLimits",
             "LimitsRestored",
         ),
         Transition(
-            s.RAMPING_UP,
-            s.SCHEDULED,
+            _S.RAMPING_UP,
+            _S.SCHEDULED,
             "tick",
             "restored, and revised to a later window",
             "",
             "Rescheduled",
         ),
         Transition(
-            s.RESTORED,
-            s.SETTLED,
+            _S.RESTORED,
+            _S.SETTLED,
             "tick",
             "the method's readings are complete",
             "SettleEvent",
             "Settled",
         ),
         Transition(
-            s.SCHEDULED,
-            s.SETTLED,
+            _S.SCHEDULED,
+            _S.SETTLED,
             "tick",
             "end passed before it could start",
             "SettleEvent",
             "WindowMissed",
         ),
-    ]
-    for source in (s.ANNOUNCED, s.SCHEDULED):
-        edges += [
-            Transition(source, s.CANCELLED, "signal", "sender", "TellFeed cancelled", "Cancelled"),
+        *(
+            Transition(source, _S.CANCELLED, "signal", "sender", "TellFeed cancelled", "Cancelled")
+            for source in (_S.ANNOUNCED, _S.SCHEDULED)
+        ),
+        *(
             Transition(
-                source, s.OPTED_OUT, "opt-out", "named person", "TellFeed opted-out", "OptedOut"
-            ),
-            Transition(
-                source,
-                s.FAILED,
-                "tick",
-                "cannot be served",
-                "TellFeed failed, Alarm",
-                "CannotServe",
-            ),
-        ]
-    for source in (s.RAMPING_DOWN, s.HOLDING):
-        edges += [
-            Transition(source, s.RAMPING_UP, "signal", "sender", "ApplyLimits", "Cancelled"),
+                source, _S.OPTED_OUT, "opt-out", "named person", "TellFeed opted-out", "OptedOut"
+            )
+            for source in (_S.ANNOUNCED, _S.SCHEDULED)
+        ),
+        *(
+            Transition(source, _S.RAMPING_UP, "signal", "sender", "ApplyLimits", "Cancelled")
+            for source in (_S.RAMPING_DOWN, _S.HOLDING)
+        ),
+        *(
             Transition(
                 source,
-                s.RAMPING_UP,
+                _S.RAMPING_UP,
                 "opt-out",
                 "named person",
                 "TellFeed opted-out, ApplyLimits",
                 "OptedOut",
-            ),
+            )
+            for source in (_S.RAMPING_DOWN, _S.HOLDING)
+        ),
+        *(
             Transition(
                 source,
-                s.FAILED,
+                _S.FAILED,
                 "tick",
                 "cannot be served",
                 "TellFeed failed, Alarm",
                 "CannotServe",
-            ),
-        ]
-    for source in (s.ANNOUNCED, s.SCHEDULED, s.RAMPING_DOWN, s.HOLDING):
-        edges.append(
+            )
+            for source in (_S.ANNOUNCED, _S.SCHEDULED, _S.RAMPING_DOWN, _S.HOLDING)
+        ),
+        *(
             Transition(source, source, "signal", "higher revision", "plan again", "Revised")
-        )
-    edges.append(
+            for source in (_S.ANNOUNCED, _S.SCHEDULED, _S.RAMPING_DOWN, _S.HOLDING)
+        ),
         Transition(
-            s.RAMPING_UP,
-            s.RAMPING_DOWN,
+            _S.RAMPING_UP,
+            _S.RAMPING_DOWN,
             "signal",
             "revised to a window that holds now",
             "ApplyLimits",
             "Revised",
-        )
-    )
-    return tuple(edges)
-
-
-EVENT_LIFE: LifeCycle[EventState] = LifeCycle("event", _table())
+        ),
+    ),
+)

@@ -239,12 +239,7 @@ def _table() -> tuple[Transition[JobState], ...]:
             edges.append(_edge(source, s.CANCELLED, "stop", "", "StopJob", "StoppedByUser"))
     edges.append(
         _edge(
-            s.QUEUED,
-            s.FAILED,
-            "submit or tick",
-            "can never fit, or Ray refused it",
-            "",
-            "CannotStart",
+            s.QUEUED, s.FAILED, "submit or tick", "never fits, or Ray refused it", "", "CannotStart"
         )
     )
     return tuple(edges)
