@@ -197,8 +197,9 @@ class _Stream(asyncio.Protocol):
         """The handshake is done, so the certificate is verified."""
         self._transport = cast("asyncio.Transport", transport)
         # Nothing is buffered on top of what TLS and the kernel hold: a newer Desired can
-        # then still replace an older one.
-        self._transport.set_write_buffer_limits(high=0)
+        # then still replace an older one. Not 0: asyncio's TLS takes an empty buffer for a full
+        # one then, and pauses and resumes by turns.
+        self._transport.set_write_buffer_limits(high=1)
         self._name = peer_name(transport.get_extra_info("peercert"))
         self._heard_seconds = self._server.clock.monotonic_seconds()
         self._server.opened(self)
