@@ -39,6 +39,8 @@ TERM_SECONDS = 5.0
 """What children of a job that has left get between SIGTERM and SIGKILL."""
 KILL_SECONDS = 2.0
 """After SIGKILL (or, where nothing is killed, after the end) a process is given up and reported."""
+DRAIN_SECONDS = 1.0
+"""What a process said just before its end may still lie in its socket; so long it is waited for."""
 SCAN_SECONDS = 1.0
 REMEMBERED_MOST = 256
 
@@ -58,6 +60,7 @@ class Rank:
     put: Callable[[Action, float, str, str], None] | None = None
     """Writes its word: action, deadline on the boot clock, request id, reason."""
     say: Callable[[LeaveAnswer], None] | None = None
+    """Answers it; None once all it said was read and its connection is closed."""
     children: frozenset[Process] = frozenset()
     ended_at: float | None = None
     """When it was found gone; its children are still looked after."""
@@ -278,6 +281,8 @@ class Handshakes:
             if self._processes.alive(rank.process):
                 return
             rank.ended_at = now
+        if rank.say is not None and now - rank.ended_at < DRAIN_SECONDS:
+            return
         left = [child for child in rank.children if self._processes.alive(child)]
         handshake = self._open.get(rank.key)
         paused = handshake is not None and not handshake.closed and handshake.granted

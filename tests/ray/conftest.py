@@ -110,12 +110,14 @@ class Cluster:
     runner: RayRunner
     desk: Desk
     folder: Path
+    specs: list[JobSpec] = field(default_factory=list)
     gpus: int = GPUS
     examples: Path = EXAMPLES
     wait_until: Callable[[Callable[[], object], str], object] = staticmethod(wait_until)
 
     def spec(self, entrypoint: str, gpus: int = 1, **more) -> JobSpec:
-        return JobSpec(f"j{uuid.uuid4().hex[:8]}", entrypoint, gpus, **more)
+        self.specs.append(JobSpec(f"j{uuid.uuid4().hex[:8]}", entrypoint, gpus, **more))
+        return self.specs[-1]
 
     def script(self, text: str, gpus: int = 1, **more) -> JobSpec:
         """A job that runs Python source; ``state`` there is a folder of its own."""
@@ -134,6 +136,18 @@ class Cluster:
             return status if status and status.status not in ("pending", "running") else None
 
         return wait_until(here, f"{job_id} attempt {attempt} ends")
+
+
+@pytest.fixture(autouse=True)
+def _no_job_outlives_its_test(cluster: Cluster) -> Iterator[None]:
+    yield
+    known = cluster.runner.statuses()
+    for spec in cluster.specs:
+        for attempt in (1, 2):
+            status = known.get(submission_id(spec.job_id, attempt))
+            if status is not None and status.status in ("pending", "running"):
+                cluster.runner.stop(spec.job_id, attempt)
+    cluster.specs.clear()
 
 
 @pytest.fixture(scope="session")

@@ -107,6 +107,11 @@ class Bench:
             handshake, line.path, Verdict(wrong, None if wrong is not None else step)
         )
 
+    def end(self, rank: Rank) -> None:
+        """A process ends, and its connection with it."""
+        self.world.end(rank.process)
+        rank.put = rank.say = None
+
     def outcomes(self) -> list[str]:
         return [r.outcome for r in self.reports if isinstance(r, CheckpointReport)]
 
@@ -136,7 +141,7 @@ def test_a_pause_is_reported_in_two_steps_each_seen_by_the_agent_itself(bench: B
     assert bench.answers == [(10, LeaveAnswer("r-1", go=True))]
     bench.tick()
     assert bench.outcomes() == ["saved"], "it is still there"
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.tick()
     assert bench.outcomes() == ["saved", "left"]
     assert bench.last().left_pids == ()
@@ -228,7 +233,7 @@ def test_one_that_was_told_to_go_and_hangs_is_late_and_left_when_it_is_gone(benc
     bench.tick(31)
     assert bench.outcomes() == ["saved", "late"]
     assert "10" in bench.last().message
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.tick()
     assert bench.outcomes() == ["saved", "late", "left"]
 
@@ -240,10 +245,30 @@ def test_a_job_that_ends_by_itself_is_gone_with_what_is_known(bench: Bench, save
     if saves:
         save(bench, rank)
         bench.look()
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.tick()
     assert bench.last().outcome == "gone"
     assert bench.last().step == (40 if saves else None)
+
+
+def test_last_words_are_heard_though_the_process_is_gone_already(bench: Bench) -> None:
+    """A busy agent finds the process dead before it has read what lies in the socket."""
+    rank = bench.join(10)
+    bench.ask()
+    bench.world.end(rank.process)
+    bench.tick()
+    bench.core.refused(rank, Refusal("r-1", "exam"))
+    assert bench.outcomes() == ["refused"]
+
+
+def test_a_socket_that_a_child_keeps_open_is_not_waited_for_for_ever(bench: Bench) -> None:
+    rank = bench.join(10)
+    bench.ask()
+    bench.world.end(rank.process)
+    bench.tick()
+    assert bench.outcomes() == []
+    bench.tick(1.1)
+    assert bench.outcomes() == ["gone"]
 
 
 def test_every_rank_on_the_node_must_have_left(bench: Bench) -> None:
@@ -252,10 +277,10 @@ def test_every_rank_on_the_node_must_have_left(bench: Bench) -> None:
     save(bench, lead)
     bench.look()
     bench.core.leaving(lead, Leaving("r-1"))
-    bench.world.end(lead.process)
+    bench.end(lead)
     bench.tick()
     assert bench.outcomes() == ["saved"]
-    bench.world.end(other.process)
+    bench.end(other)
     bench.tick()
     assert bench.outcomes() == ["saved", "left"]
 
@@ -263,7 +288,7 @@ def test_every_rank_on_the_node_must_have_left(bench: Bench) -> None:
 def test_a_node_without_rank_0_reports_that_its_ranks_left(bench: Bench) -> None:
     rank = bench.join(11, rank=3, world=8)
     bench.ask()
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.tick()
     assert (bench.last().outcome, bench.last().step) == ("left", None)
 
@@ -280,7 +305,7 @@ def test_children_left_behind_are_asked_then_killed_then_reported(bench: Bench) 
     save(bench, rank)
     bench.look()
     bench.core.leaving(rank, Leaving("r-1"))
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.tick()
     assert not bench.world.alive(polite)
     assert bench.world.alive(deaf)
@@ -296,7 +321,7 @@ def test_nothing_is_killed_when_a_job_ends_without_a_pause(bench: Bench) -> None
     rank = bench.join(10)
     bench.world.spawn(20, rank.process)
     bench.tick(1)
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.tick()
     bench.tick(3)
     gone = [r for r in bench.reports if isinstance(r, JobGone)]
@@ -306,7 +331,7 @@ def test_nothing_is_killed_when_a_job_ends_without_a_pause(bench: Bench) -> None
 
 def test_a_pid_that_is_used_again_is_another_process(bench: Bench) -> None:
     rank = bench.join(10)
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.world.spawn(10)
     bench.tick()
     assert [r.pid for r in bench.reports if isinstance(r, JobGone)] == [10]
@@ -362,7 +387,7 @@ def test_an_agent_that_restarted_takes_up_the_answer_to_a_request_it_never_saw(b
     bench.look()
     assert bench.last().request_id == "asked-before"
     assert bench.answers == [(10, LeaveAnswer("asked-before", go=True))]
-    bench.world.end(rank.process)
+    bench.end(rank)
     bench.tick()
     assert bench.outcomes() == ["saved", "left"]
 
