@@ -54,4 +54,5 @@ class Plan:
     firm_floor_broken: bool = False
     """Firm jobs lose throughput, since nothing else meets what binds. Always alarmed."""
     expected_at_once_watts: float = 0.0
-    """All GPUs together as soon as the caps hold, while jobs that are to pause still run."""
+    """All GPUs together as soon as the caps hold: jobs that are to pause still run, and jobs that
+    are starting draw what they draw now."""

@@ -83,10 +83,11 @@ def _at_once(
         hold, held = cap_for_power(rows.caps, rows.power, lowest), lowest
     caps[leaving] = hold[leaving]
     total = situation.other_gpu_watts + float((rows.gpus * held)[leaving].sum())
-    total += float((rows.gpus * power)[on_gpus].sum())
+    total += float((rows.gpus * power)[on_gpus & ~rows.starting].sum())
+    total += float(rows.draw_watts[on_gpus & rows.starting].sum())
     if target is None or situation.rising or not leaving.any():
         return caps, total
-    may_bridge = on_gpus & ((rows.tier != FIRM) | situation.hard)
+    may_bridge = on_gpus & ~rows.starting & ((rows.tier != FIRM) | situation.hard)
     room = np.where(may_bridge, rows.gpus * (power - lowest), 0.0)
     share = _in_order(room, rows.order, total - target)
     lower = cap_for_power(rows.caps, rows.power, power - share * (power - lowest))

@@ -70,6 +70,8 @@ class Rows:
     tier: Ints
     running: Bools
     """On GPUs, and not on its way out; includes jobs that are starting."""
+    starting: Bools
+    """Of these, not at work yet: they draw what they draw, and will draw what their curve says."""
     paused: Bools
     pausing: Bools
     may_pause: Bools
@@ -107,7 +109,8 @@ class Rows:
         low = np.minimum(low, found)
         caps, power, throughput, uncapped = _chains(curves, low, found)
         free = situation.target_gpu_watts is None
-        power[paused] *= 1.0 if free else 1.0 + params.resume_margin
+        if not (free or situation.rising):
+            power[paused] *= 1.0 + params.resume_margin
         horizon = max(situation.horizon_seconds, 1e-9)
         floor = np.clip(1.0 - budget / horizon, 0.0, 1.0)
         floor[tier == 0] = 0.0
@@ -126,11 +129,13 @@ class Rows:
             order=_order(tier, priority),
             tier=tier,
             running=running,
+            starting=phase == _STARTING,
             paused=paused,
             pausing=phase == _PAUSING,
             may_pause=may_pause | paused,
             since_change_seconds=since,
-            settled=(since >= params.dwell_seconds) | situation.rising | free,
+            settled=(since >= np.where(paused, params.rest_seconds, params.dwell_seconds))
+            | (situation.rising or free),
             caps=caps,
             power=power,
             throughput=throughput,

@@ -18,9 +18,12 @@ class Params:
     """The numbers of a policy. Each file in ``policies/`` says why its values are so."""
 
     dwell_seconds: float = 120.0
-    """A job is neither resumed nor, while other means are left, paused again sooner than this."""
-    resume_margin: float = 0.03
-    """A paused job counts as drawing this share more when it is asked whether it fits."""
+    """A job that came back is not paused again sooner than this while other means are left."""
+    rest_seconds: float = 600.0
+    """A paused job does not come back sooner than this while a target holds."""
+    resume_margin: float = 0.10
+    """While a target holds, a paused job counts as drawing this share more than it would, so that
+    it comes back only where there is clearly room."""
     band: float = 0.05
     """Delivered beyond what was asked, as a share of it, that is still worth a cheaper plan."""
     pause: float = 1.0

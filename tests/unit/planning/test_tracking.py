@@ -11,6 +11,8 @@ from gridaware.planning.strategies import STRATEGIES
 from gridaware.planning.tracking import BOUND, SETTLE_SECONDS, Tracker
 
 INTERVAL = 60.0
+START = 15.0
+"""From a resume to the first step; until then the GPUs idle."""
 
 
 class Site:
@@ -26,7 +28,7 @@ class Site:
 
     def goal(self, job_id):
         view = self.jobs[job_id]
-        if view.state is JobState.PAUSED:
+        if view.state in {JobState.PAUSED, JobState.RESUMING}:
             return view.gpu_count * view.curve.idle_watts
         return self.gain[job_id] * view.gpu_count * view.curve.power_at(view.cap_watts)
 
@@ -44,9 +46,13 @@ class Site:
                 self.changes += 1
                 self.leaves_at.pop(job_id)
                 self.changed_at[job_id] = now
+                view = replace(view, state=JobState.RESUMING)
+            elif view.state is JobState.RESUMING and now >= self.changed_at[job_id] + START:
                 view = replace(view, state=JobState.RUNNING)
             since = now - self.changed_at.get(job_id, -1e9)
-            self.jobs[job_id] = replace(view, since_change_seconds=since)
+            self.jobs[job_id] = replace(
+                view, since_change_seconds=since, draw_watts=self.watts[job_id]
+            )
 
     def pass_time(self, seconds, tau=0.3):
         """True mean watts over a short time, and a noisy reading at its end."""
