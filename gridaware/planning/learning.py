@@ -19,6 +19,8 @@ SLOWEST_GAIN = 0.05
 """Weight of one more sample once many were seen: the mean follows a job that changes."""
 OUTLIER = 3.0
 """A sample counts as at most this many typical deviations from the mean."""
+NEWS = 0.003
+"""A mean that moved by less than this share is no reason to make a curve anew."""
 MOST_POINTS = 12
 TRUSTED_SAMPLES = 5
 """Samples from which a point is believed."""
@@ -82,6 +84,18 @@ class CurveLearner:
             return CurveLearner(tuple(points))
         after = self.points[index].absorb(power_watts, steps_per_second)
         return replace(self, points=(*self.points[:index], after, *self.points[index + 1 :]))
+
+    def differs(self, other: "CurveLearner") -> bool:
+        """Whether a curve made from ``other`` is out of date: a point is new, or moved visibly."""
+        if len(self.points) != len(other.points):
+            return True
+        return any(
+            mine.cap_watts != theirs.cap_watts
+            or (mine.samples >= TRUSTED_SAMPLES) != (theirs.samples >= TRUSTED_SAMPLES)
+            or abs(mine.power_watts - theirs.power_watts) > NEWS * theirs.power_watts
+            or abs(mine.steps_per_second - theirs.steps_per_second) > NEWS * theirs.steps_per_second
+            for mine, theirs in zip(self.points, other.points, strict=True)
+        )
 
     def quality_at(self, cap_watts: float, of_class: CurveQuality) -> CurveQuality:
         """``measured`` at a cap that was seen often enough, else the quality of the class."""

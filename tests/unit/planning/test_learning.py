@@ -88,6 +88,17 @@ def test_what_is_no_reading_changes_nothing():
     assert learner.observe(400.0, float("nan")) is learner
 
 
+def test_a_curve_is_out_of_date_once_a_point_is_new_trusted_or_moved():
+    learner = seen(CurveLearner(), 400.0, 300.0, 5.0, times=60)
+    assert not learner.observe(400.0, 300.3, 5.0).differs(learner)
+    assert learner.observe(300.0, 280.0).differs(learner)
+    assert seen(CurveLearner(), 400.0, 300.0, times=5).differs(
+        seen(CurveLearner(), 400.0, 300.0, times=4)
+    )
+    # Small steps add up: each is compared with what the curve was made from, not with the last.
+    assert seen(learner, 400.0, 303.0, 5.0, times=60).differs(learner)
+
+
 def test_close_caps_are_one_point_and_points_are_bounded():
     learner = CurveLearner()
     for cap in (300.0, 301.0, 299.0):
