@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gridaware.clock import Clock
-from gridaware.domain.errors import GridawareError
+from gridaware.domain.errors import GridawareError, NotFound
 from gridaware.domain.fixes import fix_for
 from gridaware.wiring.ask_agent import ADMIN_SOCKET, ask_agent
 from gridaware.wiring.config import Settings
@@ -179,6 +179,28 @@ def _store(question: Question) -> Iterator[Check]:
     yield Check(Verdict.OK, "store.schema", f"{settings.store_url} can be read")
 
 
+def _nodes(question: Question) -> Iterator[Check]:
+    """Whether every node that should report does, as the controller wrote it down."""
+    from gridaware.store.reader import StoreReader
+
+    expected = question.settings.agents.expected
+    if not expected:
+        yield Check(Verdict.OK, "nodes.none", "the settings expect no node by name")
+        return
+    reader = StoreReader(question.settings.store_url)
+    try:
+        for node in expected:
+            try:
+                state = str(json.loads(reader.get("node", node))["state"])
+            except NotFound:
+                state = "never seen"
+            verdict = Verdict.FAIL if state in {"never seen", "lost"} else Verdict.OK
+            fix = "" if verdict is Verdict.OK else "Start its agent, and look into its log."
+            yield Check(verdict, f"nodes.{node}", f"{node} is {state}", fix)
+    finally:
+        reader.close()
+
+
 def _clock(question: Question) -> Iterator[Check]:
     """Whether the kernel's clock is disciplined, as the kernel itself says (adjtimex)."""
     del question
@@ -278,6 +300,7 @@ PARTS: Mapping[str, Callable[[Question], Iterator[Check]]] = MappingProxyType(
         "agent": _agent,
         "ray": _ray,
         "store": _store,
+        "nodes": _nodes,
         "clock": _clock,
         "feeds": _feeds,
         "tls": _tls,

@@ -290,4 +290,4 @@ class AgentsSection(_Section):
     """The nodes that should report."""
 
     expected: tuple[str, ...] = ()
-    """Node ids; `doctor` and `status` name those that are absent."""
+    """Node ids; `gridaware doctor` names those that are absent."""

@@ -342,3 +342,106 @@ def test_no_exception_of_ours_is_a_traceback(
 
 def test_typer_s_own_exceptions_are_what_main_expects() -> None:
     assert issubclass(typer.BadParameter, typer.TyperException)
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (("job", "pause", "j"), "/jobs/j/pause"), (("job", "resume", "j"), "/jobs/j/resume"),
+        (("job", "hold", "j"), "/jobs/j/hold"), (("job", "release", "j"), "/jobs/j/release"),
+        (("job", "stop", "j"), "/jobs/j/stop"), (("event", "cancel", "e"), "/events/e/cancel"),
+        (("event", "opt-out", "e"), "/events/e/opt-out"),
+        (("node", "cordon", "n"), "/nodes/n/cordon"),
+        (("node", "uncordon", "n"), "/nodes/n/uncordon"),
+    ],
+)  # fmt: skip
+def test_a_command_prints_no_payload_and_says_what_became_of_it(
+    api: StubApi, run: Callable[..., Result], words: tuple[str, ...], path: str
+) -> None:
+    api.answer("POST", path, {**ANSWER, "id": words[-1]})
+    result = run(*words)
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith(words[-1])
+
+
+def test_a_fleet_is_released_only_with_its_consequence_confirmed(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("POST", "/release", {"opted_out": ["e"]})
+    assert run("release", "--fleet", "--json").code == 0
+    assert run("release", "--fleet", "--force", "--json").out == '{"opted_out": ["e"]}\n'
+    assert [asked.body for asked in api.asked] == [{}, {"confirm": "opt out"}]
+
+
+def test_an_explanation_is_a_sentence_to_read(api: StubApi, run: Callable[..., Result]) -> None:
+    told = {
+        "state": "capped", "state_since": "2026-07-01T14:00:00Z", "reason": "Capped",
+        "why": "each GPU is capped at 250 W", "plan_reason": None, "plan_why": None,
+    }  # fmt: skip
+    api.answer("GET", "/jobs/j/explain", told)
+    assert run("job", "explain", "j").out == (
+        "capped since 2026-07-01T14:00:00Z: each GPU is capped at 250 W (Capped)\n"
+    )
+
+
+def test_a_removed_feed_is_asked_for_by_its_path(api: StubApi, run: Callable[..., Result]) -> None:
+    api.answer("DELETE", "/feeds/f", {})
+    assert run("feed", "remove", "f").code == 0
+    assert api.asked[0].method == "DELETE"
+
+
+def test_a_report_is_written_as_one_page(
+    api: StubApi, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    api.answer("GET", "/events/e/report", {"event_id": "e"}, b"<html>ok</html>")
+    page = tmp_path / "r.html"
+    assert run("event", "report", "e", "--html", str(page)).code == 0
+    assert page.read_text(encoding="utf-8") == "<html>ok</html>"
+    assert [asked.query["format"] for asked in api.asked] == ["json", "html"]
+
+
+def test_init_prints_the_key_alone_on_stdout(run: Callable[..., Result], tmp_path: Path) -> None:
+    first = run("init", str(tmp_path / "site"), "--node", "n1")
+    assert first.code == 0
+    assert first.out.startswith("gw_")
+    assert len(first.out.splitlines()) == 1
+    assert first.out.strip() not in first.err
+    again = run("init", str(tmp_path / "site"))
+    assert (again.code, again.out) == (0, "")
+
+
+def test_doctor_exits_with_one_when_a_part_fails(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    run("init", str(tmp_path))
+    config = ["--config", str(tmp_path / "site.yaml")]
+    good = run("doctor", "keys", "tls", *config, "--json")
+    assert good.code == 0
+    assert {check["verdict"] for check in json.loads(good.out)} == {"ok"}
+    (tmp_path / "api-keys").unlink()
+    bad = run("doctor", "keys", *config)
+    assert bad.code == 1
+    assert bad.out.startswith("fail  keys.api-key-file-unreadable")
+    assert "fix:" in bad.out
+    assert run("doctor", "spleen").err.startswith("error[doctor-part-unknown]")
+
+
+def test_a_terminal_gets_colour_and_a_whole_id(
+    api: StubApi, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gridaware.cli.output.colourful", lambda _stream: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    name = "a-very-long-name-that-a-narrow-terminal-would-cut"
+    api.answer("GET", "/jobs", {"items": [{**JOB, "job_id": name}], "next_cursor": None})
+    assert name in run("job", "list").out
+
+
+def test_a_reader_that_has_had_enough_hears_no_complaint() -> None:
+    program = "import sys\nfrom gridaware.cli.main import main\nsys.exit(main(['--help']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == b""

@@ -239,3 +239,9 @@ def test_a_missing_file_is_named() -> None:
 def test_the_zones_of_the_tz_database_are_taken(tmp_path: Path) -> None:
     assert "Europe/Berlin" in available_timezones()
     assert settings_of(tmp_path, "site: {time_zone: Europe/Berlin}").site.time_zone
+
+
+def test_a_list_that_is_no_json_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRIDAWARE__AGENTS__EXPECTED", "[n1")
+    with pytest.raises(ConfigError, match=r"(?i)agents"):
+        load_settings(None)

@@ -14,6 +14,7 @@ import pytest
 from gridaware.clock import ManualClock
 from gridaware.domain.errors import DeviceLost
 from gridaware.domain.fleet import LimitRange
+from gridaware.store.controller import ControllerStore
 from gridaware.wiring.config import load_settings
 from gridaware.wiring.doctor import PARTS, Question, Verdict, diagnose
 from gridaware.wiring.doctor_driver import examine
@@ -80,6 +81,23 @@ def test_no_agent_is_a_warning_since_a_controller_may_stand_alone(
 def test_the_store_is_not_there_before_the_first_start(site: Path) -> None:
     assert checks(site, "store") == [("warn", "store.folder")]
     assert not (site.parent / "state").exists()
+
+
+def test_nodes_that_should_report_are_looked_up(site: Path) -> None:
+    assert checks(site, "nodes") == [("ok", "nodes.none")]
+    flags = {"agents": {"expected": ["n1", "n2", "n3"]}}
+    assert checks(site, "nodes", flags=flags) == [("fail", "nodes.store-not-ready")]
+    settings = load_settings(site)
+    settings.state_dir.mkdir()
+    store = ControllerStore(settings.store_url, site_id="site", started_at=NOW)
+    store.documents.put("node", "n1", "ready", {"node_id": "n1", "state": "ready"}, NOW)
+    store.documents.put("node", "n2", "lost", {"node_id": "n2", "state": "lost"}, NOW)
+    store.close()
+    assert checks(site, "nodes", flags=flags) == [
+        ("ok", "nodes.n1"),
+        ("fail", "nodes.n2"),
+        ("fail", "nodes.n3"),
+    ]
 
 
 def test_the_key_file_is_read(site: Path) -> None:
