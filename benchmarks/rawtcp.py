@@ -1,0 +1,87 @@
+"""The yardstick of the response benchmarks: plain asyncio TCP to as many processes, acknowledged."""
+
+import asyncio
+import multiprocessing
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from gridaware.clock import SystemClock
+
+HEADER_BYTES = 4
+
+
+class RawFanout:
+    """N processes that dial in over TCP and answer each frame with a small one."""
+
+    def __init__(self, peers: int) -> None:
+        self._peers = peers
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.join(5)
+
+    def measure(self, payload: bytes, rounds: int) -> list[float]:
+        """Seconds from the first byte sent to the last acknowledgement, of each round."""
+        return asyncio.run(self._measure(payload, rounds))
+
+    async def _measure(self, payload: bytes, rounds: int) -> list[float]:
+        peers: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        everyone = asyncio.Event()
+
+        async def joined(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            peers.append((reader, writer))
+            if len(peers) == self._peers:
+                everyone.set()
+
+        server = await asyncio.start_server(joined, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        context = multiprocessing.get_context("spawn")
+        for _ in range(self._peers):
+            process = context.Process(target=_peer, args=(port,), daemon=True)
+            process.start()
+            self._processes.append(process)
+        await asyncio.wait_for(everyone.wait(), 60)
+        frame = len(payload).to_bytes(HEADER_BYTES, "big") + payload
+        seconds = [await _round(peers, frame) for _ in range(rounds + 10)]
+        for _, writer in peers:
+            writer.close()
+        server.close()
+        return seconds[10:]
+
+
+async def _round(
+    peers: Sequence[tuple[asyncio.StreamReader, asyncio.StreamWriter]], frame: bytes
+) -> float:
+    await asyncio.sleep(0.02)
+    clock = SystemClock()
+    began = clock.monotonic_seconds()
+    for _, writer in peers:
+        writer.write(frame)
+    await asyncio.gather(*(reader.readexactly(HEADER_BYTES) for reader, _ in peers))
+    return clock.monotonic_seconds() - began
+
+
+def _peer(port: int) -> None:
+    asyncio.run(_answer(port))
+
+
+async def _answer(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        while True:
+            length = int.from_bytes(await reader.readexactly(HEADER_BYTES), "big")
+            await reader.readexactly(length)
+            writer.write(b"done")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()

@@ -1,0 +1,239 @@
+"""From a signed signal to watts: four clocks over many trials, on simulated V100s.
+
+``python -m benchmarks.respond --agents 8 --gpus-per-agent 8 --trials 100 -o json``
+
+signed HTTP signal → control's own listener → machine → TLS → agents (a process each, with its
+driver child) → simulated driver, every call of which takes at least ``driver_call_ms`` → read-back
+→ acknowledgement. Ledger on, every signal durable. *received* is this process's monotonic time just
+before it sends; *decided* and *accepted* are control's (the same clock of the same machine, every
+GPU's enforced limit read back); *confirmed* is the first 20 Hz sample of the plant's **true** site
+power from which all samples of the next 2 s are at or below the target, else the trial failed.
+
+Every GPU carries a load of a process that is not ours, which the policy lets be capped, so no Ray
+is needed. Each trial asks for a reduction of 10 to 40 % of the GPU power, at the site meter. The
+first trials, in which the controller meets these loads for the first time, are counted too.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.rawtcp import RawFanout
+from gridaware.client import Client
+from gridaware.clock import SystemClock
+from gridaware.sim.cluster import SiteOptions, VirtualSite
+from gridaware.sim.grid import send_signed
+from gridaware.sim.window import Window, process_started_ticks
+
+CALL_SECONDS = 0.001
+HOLD_SECONDS = 2.0
+SAMPLE_SECONDS = 0.05
+GIVE_UP_SECONDS = 6.0
+RAW_ROUNDS = 100
+WORKLOADS = ("bert", "resnet50")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Seconds since the signal was about to be sent; ``confirmed`` None = failed."""
+
+    decided: float
+    accepted: float | None
+    confirmed: float | None
+    reduction: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark and print one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.respond", description=__doc__)
+    parser.add_argument("--agents", type=int, default=8)
+    parser.add_argument("--gpus-per-agent", type=int, default=8)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", choices=["json"], default="json")
+    options = parser.parse_args(arguments)
+    site = VirtualSite(
+        SiteOptions(
+            nodes=options.agents,
+            gpus_per_node=options.gpus_per_agent,
+            gpu="v100-250",
+            seed=options.seed,
+            driver_call_seconds=CALL_SECONDS,
+            settings={
+                "site": {
+                    "overhead": {"fixed_watts": 1500.0, "slope": 1.1},
+                    "settle_after_seconds": 0.5,
+                },
+                "control": {"policy": "unmanaged"},
+                "programmes": [
+                    {
+                        "id": "demand-response",
+                        "deadline_seconds": 5.0,
+                        "settlement_interval_seconds": 5.0,
+                    }
+                ],
+            },
+        )
+    )
+    try:
+        trials = _run(site, options)
+        with RawFanout(options.agents) as raw:
+            fanout = raw.measure(_payload(options.gpus_per_agent), RAW_ROUNDS)
+    finally:
+        site.end()
+    sys.stdout.write(json.dumps(_summary(options, trials, fanout), indent=2) + "\n")
+    return 0
+
+
+def _run(site: VirtualSite, options: argparse.Namespace) -> list[Trial]:
+    site.start_plant()
+    site.configure()
+    serve = site.start_serve_soon()
+    site.wait_for_api(serve)
+    site.start_agents()
+    client = Client(site.web_url, site.api_key)
+    _until(lambda: client.status()["nodes"]["connected"] == options.agents, 60)
+    window = site.window()
+    _load(window, options.agents)
+    time.sleep(6.0)
+    draw = random.Random(options.seed)
+    trials = []
+    for number in range(options.trials):
+        trials.append(_trial(site, client, window, number, draw.uniform(0.10, 0.40)))
+        _note(number, trials[-1])
+    return trials
+
+
+def _load(window: Window, nodes: int) -> None:
+    """Let this process keep work queued on every GPU, for good."""
+    started = process_started_ticks(os.getpid())
+    assert started is not None
+    for node in range(nodes):
+        for index, gpu in enumerate(window.gpus_of(node)):
+            load = gpu.load(0)
+            load.claim(WORKLOADS[(node + index) % len(WORKLOADS)], os.getpid(), started)
+            load.until_seconds = math.inf
+
+
+def _trial(
+    site: VirtualSite, client: Client, window: Window, number: int, reduction: float
+) -> Trial:
+    header = window.header
+    before = {s.uuid: s.requested_watts for s in _slots(window, site)}
+    gpu_watts = sum(slot.true_watts for slot in _slots(window, site))
+    target = header.true_site_watts - reduction * gpu_watts
+    event = f"trial-{number}"
+    body: dict[str, Any] = {
+        "id": event,
+        "start": "now",
+        "duration": "PT60S",
+        "target": {"limit_kw": round(target / 1000, 4)},
+    }
+    sent = send_signed(site.signals_url, site.webhook_secret.encode(), body, SystemClock())
+    if sent.status != 200:
+        raise RuntimeError(f"refused: {sent.answer}")
+    confirmed = _confirm(window, target, sent.sent_seconds)
+    clocks = client.event(f"grid.{event}")["clocks"]
+    capped = all(s.requested_watts < before[s.uuid] for s in _slots(window, site))
+    cancel = {"id": event, "revision": 1, "cancel": True}
+    send_signed(site.signals_url, site.webhook_secret.encode(), cancel, SystemClock())
+    _until(lambda: client.event(f"grid.{event}")["state"] in {"restored", "settled"}, 30)
+    time.sleep(2.0)
+    accepted = clocks["accepted_seconds"] if capped else None
+    return Trial(
+        decided=clocks["decided_seconds"] - sent.sent_seconds,
+        accepted=None if accepted is None else accepted - sent.sent_seconds,
+        confirmed=confirmed,
+        reduction=reduction,
+    )
+
+
+def _slots(window: Window, site: VirtualSite) -> list[Any]:
+    return [slot for n in range(len(site.nodes)) for slot in window.gpus_of(n)]
+
+
+def _confirm(window: Window, target: float, sent_seconds: float) -> float | None:
+    """The first sample from which true power stays at or below the target for 2 s."""
+    clock = SystemClock()
+    below: float | None = None
+    due = clock.monotonic_seconds()
+    while True:
+        now = clock.monotonic_seconds()
+        if window.header.true_site_watts > target:
+            below = None
+        elif below is None:
+            below = now
+        if below is not None and now - below >= HOLD_SECONDS:
+            return below - sent_seconds
+        if now - sent_seconds > GIVE_UP_SECONDS + HOLD_SECONDS:
+            return None
+        due += SAMPLE_SECONDS
+        time.sleep(max(due - clock.monotonic_seconds(), 0.0))
+
+
+def _payload(gpus: int) -> bytes:
+    """As many bytes as one node's desired state takes on the wire."""
+    return b"x" * (160 + 52 * gpus)
+
+
+def _until(ready: Any, seconds: float) -> None:
+    clock = SystemClock()
+    end = clock.monotonic_seconds() + seconds
+    while not ready():
+        if clock.monotonic_seconds() > end:
+            raise TimeoutError("the site did not come to where it should be")
+        time.sleep(0.1)
+
+
+def _note(number: int, trial: Trial) -> None:
+    def shown(seconds: float | None) -> str:
+        return "failed" if seconds is None else f"{1e3 * seconds:.0f} ms"
+
+    sys.stderr.write(
+        f"trial {number + 1}: -{trial.reduction:.0%}  decided {shown(trial.decided)}  "
+        f"accepted {shown(trial.accepted)}  confirmed {shown(trial.confirmed)}\n"
+    )
+
+
+def _summary(
+    options: argparse.Namespace, trials: list[Trial], fanout: list[float]
+) -> dict[str, Any]:
+    accepted = [t.accepted for t in trials if t.accepted is not None]
+    confirmed = [t.confirmed for t in trials if t.confirmed is not None]
+    raw = statistics.median(fanout)
+    return {
+        "agents": options.agents,
+        "gpus": options.agents * options.gpus_per_agent,
+        "trials": len(trials),
+        "failed": sum(t.accepted is None or t.confirmed is None for t in trials),
+        "driver_call_ms": 1e3 * CALL_SECONDS,
+        "seed": options.seed,
+        "received_to_decided_ms": _quantiles([t.decided for t in trials]),
+        "received_to_accepted_ms": _quantiles(accepted),
+        "received_to_confirmed_ms": _quantiles(confirmed),
+        "raw_tcp_fanout_ms": _quantiles(fanout, highest=False),
+        "respond_to_raw_ratio_p50": round(statistics.median(accepted) / raw, 2),
+    }
+
+
+def _quantiles(seconds: Sequence[float], *, highest: bool = True) -> dict[str, float]:
+    """p50, p99 (nearest rank) and max in milliseconds."""
+    ordered = sorted(seconds)
+    rank = max(math.ceil(0.99 * len(ordered)) - 1, 0)
+    figures = {
+        "p50": round(1e3 * statistics.median(ordered), 2),
+        "p99": round(1e3 * ordered[rank], 2),
+    }
+    return figures | ({"max": round(1e3 * ordered[-1], 2)} if highest else {})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
