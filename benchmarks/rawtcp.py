@@ -1,4 +1,4 @@
-"""The yardstick of the response benchmarks: plain asyncio TCP to as many processes, acknowledged."""
+"""The yardstick of the response benchmarks: plain asyncio TCP to as many processes, answered."""
 
 import asyncio
 import multiprocessing

@@ -170,7 +170,7 @@ def request_pause(
     turn.state.requests += 1
     spec = track.job.spec
     request_id = f"r{turn.state.controller_epoch}-{turn.state.requests}"
-    track.paused_by, track.saved, track.left = by, False, False
+    track.paused_by, track.saved, track.staying = by, False, list(track.nodes)
     move_job(turn, track, "PauseRequested", numbers)
     track.job = replace(track.job, request_id=request_id, saved_step=None)
     request = CheckpointRequest(
@@ -190,7 +190,7 @@ def start_attempt(turn: Turn, track: JobTrack) -> None:
     resuming = track.job.state is JobState.PAUSED
     move_job(turn, track, "Resumed" if resuming else "Started")
     track.job = replace(track.job, attempt=track.job.attempt + 1, exit_code=None)
-    track.nodes, track.ended, track.saved, track.left = {}, "", False, False
+    track.nodes, track.ended, track.saved, track.staying = {}, "", False, []
     track.paused_by = ""
     turn.emit(SubmitJob(track.job.spec.job_id, track.job.attempt))
 
@@ -215,7 +215,9 @@ def on_job_registered(turn: Turn, message: JobRegistered) -> None:
     if track is None:
         return
     known = track.job.gpu_ids if track.nodes else ()
-    track.nodes[message.node_id] = track.nodes.get(message.node_id, 0) + 1
+    pids = track.nodes.setdefault(message.node_id, [])
+    if message.pid not in pids:  # agents tell it again when they or we were away
+        pids.append(message.pid)
     gpu_ids = tuple(dict.fromkeys(known + message.gpu_ids))
     track.job = replace(track.job, gpu_ids=gpu_ids)
     for gpu_id in message.gpu_ids:
@@ -232,11 +234,10 @@ def on_job_progress(turn: Turn, message: JobProgress) -> None:
     track = _current(turn, message.job_id, message.attempt)
     if track is None:
         return
-    track.nodes.setdefault(message.node_id, 1)
-    if message.step != track.job.step or message.busy:
-        track.progress_seconds = turn.now.seconds
-    track.steps_per_second = message.steps_per_second
-    track.job = replace(track.job, step=message.step)
+    track.progress_seconds = turn.now.seconds  # any rank's step shows that the job lives
+    if message.rank == 0:
+        track.steps_per_second = message.steps_per_second
+        track.job = replace(track.job, step=message.step)
     if track.job.state in {JobState.STARTING, JobState.RESUMING}:
         move_job(turn, track, "FirstProgress")
     elif track.job.state is JobState.STALLED:
@@ -249,14 +250,16 @@ def on_job_gone(turn: Turn, message: JobGone) -> None:
     track = _current(turn, message.job_id, message.attempt)
     if track is None:
         return
-    left = track.nodes.get(message.node_id, 0) - 1
-    if left > 0:
-        track.nodes[message.node_id] = left
-    else:
+    pids = track.nodes.get(message.node_id, [])
+    if message.pid in pids:
+        pids.remove(message.pid)
+    if not pids:
         track.nodes.pop(message.node_id, None)
     if message.left_pids:
-        pids = ", ".join(map(str, message.left_pids))
-        turn.alarm("orphan-processes", f"{message.job_id} left processes {pids}", message.job_id)
+        orphans = ", ".join(map(str, message.left_pids))
+        turn.alarm(
+            "orphan-processes", f"{message.job_id} left processes {orphans}", message.job_id
+        )
 
 
 def on_checkpoint_report(turn: Turn, report: CheckpointReport) -> None:
@@ -268,7 +271,8 @@ def on_checkpoint_report(turn: Turn, report: CheckpointReport) -> None:
         if report.step is not None:
             track.job = replace(track.job, saved_step=report.step, checkpoint_path=report.path)
             track.saved = True
-        track.left = report.outcome == "left" and not report.left_pids
+        if report.outcome == "left" and not report.left_pids and report.node_id in track.staying:
+            track.staying.remove(report.node_id)
         if JOB_LIFE.allows(track.job.state, "PauseRequested") and track.saved:
             # It saved after its deadline and is leaving all the same.
             track.paused_by = track.paused_by or "event"
@@ -344,7 +348,7 @@ def advance_jobs(turn: Turn) -> None:
 
 def _prove_pause(turn: Turn, track: JobTrack) -> None:
     job = track.job
-    left = track.left or (track.saved and bool(track.ended) and not track.nodes)
+    left = not track.staying or (bool(track.ended) and not track.nodes)
     if track.saved and left and watts_gone(turn, track):
         move_job(turn, track, "CheckpointVerified", (("step", float(job.saved_step or 0)),))
         return

@@ -67,8 +67,8 @@ class JobTrack:
     """A job, and what is known of it beyond its life cycle."""
 
     job: Job
-    nodes: dict[str, int] = field(default_factory=dict)
-    """Node → its registered processes of the present attempt."""
+    nodes: dict[str, list[int]] = field(default_factory=dict)
+    """Node → pids of its registered processes of the present attempt."""
     draw_watts: float = 0.0
     """Of all its GPUs, as last observed."""
     learner: CurveLearner = field(default_factory=CurveLearner)
@@ -94,8 +94,8 @@ class JobTrack:
     """After a refused pause it is not asked again before then."""
     saved: bool = False
     """The pending request has a verified manifest."""
-    left: bool = False
-    """No process of the attempt is left on its nodes."""
+    staying: list[str] = field(default_factory=list)
+    """Nodes on which processes of the attempt may still be, since it was asked to leave."""
     ended: str = ""
     """Terminal status of the attempt in the cluster, where it has one."""
     stopping: str = ""

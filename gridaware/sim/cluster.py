@@ -34,6 +34,7 @@ RAY_ENVIRONMENT = {
     "RAY_enable_metrics_collection": "0",
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_DEDUP_LOGS": "0",
+    "AUTOSCALER_UPDATE_INTERVAL_S": "1",  # how old Ray's count of free GPUs may be
 }
 OBJECT_STORE_BYTES = 80_000_000
 
