@@ -1,9 +1,9 @@
 """From what was taken to a Plan: caps, expected figures for both phases, and a reason per job.
 
 A pause takes seconds to minutes, a cap milliseconds. So every job that is asked to leave is held
-at its deepest useful cap until it has, and the caps of those who stay bridge the difference: the
-caps of a plan meet the target *now* where caps can, and its expected figures are those once every
-pause is done and the caps have been relaxed again.
+at a deep cap until it has, and the caps of those who stay bridge the difference, the most flexible
+first: the caps of a plan meet the target *now* where caps can, and its expected figures are those
+once every pause is done and the caps have been relaxed again.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,14 @@ from gridaware.domain.plan import Action, ActionKind, Plan
 from gridaware.domain.reasons_planning import REASONS
 from gridaware.domain.situation import Situation
 from gridaware.planning.offers import Given, Offers
-from gridaware.planning.rows import FIRM, Bools, Floats, Ints, at, cap_for_power
+from gridaware.planning.rows import FIRM, Bools, Floats, Ints, at, cap_for_power, cap_for_throughput
 
 __all__ = ["answer"]
 
 _WATT = 0.05
 """Caps closer than this are the same cap."""
+HOLD_PACE = 0.3
+"""Pace that a job keeps, where possible, until it has left: it has a step to finish first."""
 _KINDS = tuple(ActionKind)
 _NAMES = {
     code: tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(text) if name))
@@ -74,26 +76,29 @@ def _at_once(
 ) -> tuple[Floats, float]:
     """Caps until the pausing jobs have left, and what all GPUs then draw together."""
     rows, target = offers.rows, situation.target_gpu_watts
-    caps = settled.copy()
-    lowest = rows.power[:, 0] if len(caps) else power
-    if situation.rising or target is None:
-        hold = np.where(rows.pausing & situation.rising, rows.cap_watts, rows.found_watts)
-        held = at(rows.caps, rows.power, hold)
+    lowest = rows.power[:, 0] if len(settled) else power
+    holds = target is not None and not situation.rising
+    if holds:
+        hold = cap_for_throughput(rows.caps, rows.throughput, np.full(len(settled), HOLD_PACE))
+        hold = np.maximum(hold, cap_for_power(rows.caps, rows.power, lowest))
     else:
-        hold, held = cap_for_power(rows.caps, rows.power, lowest), lowest
-    caps[leaving] = hold[leaving]
-    total = situation.other_gpu_watts + float((rows.gpus * held)[leaving].sum())
-    total += float((rows.gpus * power)[on_gpus & ~rows.starting].sum())
+        hold = np.where(rows.pausing & situation.rising, rows.cap_watts, rows.found_watts)
+    now = np.where(leaving, at(rows.caps, rows.power, hold), power)
+    caps = np.where(leaving, hold, settled)
+    working = on_gpus & ~rows.starting
+    total = situation.other_gpu_watts + float((rows.gpus * now)[leaving | working].sum())
     total += float(rows.draw_watts[on_gpus & rows.starting].sum())
-    if target is None or situation.rising or not leaving.any():
+    if target is None or not holds or not leaving.any():
         return caps, total
-    may_bridge = on_gpus & ~rows.starting & ((rows.tier != FIRM) | situation.hard)
-    room = np.where(may_bridge, rows.gpus * (power - lowest), 0.0)
-    share = _in_order(room, rows.order, total - target)
-    lower = cap_for_power(rows.caps, rows.power, power - share * (power - lowest))
-    caps = np.where(may_bridge & (share > 0), np.minimum(caps, lower), caps)
-    total -= float((share * room).sum())
-    return caps, total
+    firm = rows.tier == FIRM
+    bridges = leaving | (working & (~firm | situation.hard))
+    room = np.where(bridges, rows.gpus * (now - lowest), 0.0)
+    last = int(rows.order.max()) + 1
+    rank = np.where(firm, last + 1, np.where(leaving, last, rows.order))
+    share = _in_order(room, rank, total - target)
+    lower = cap_for_power(rows.caps, rows.power, now - share * (now - lowest))
+    caps = np.where(bridges & (share > 0), np.minimum(caps, lower), caps)
+    return caps, total - float((share * room).sum())
 
 
 def _in_order(room: Floats, order: Ints, need: float) -> Floats:

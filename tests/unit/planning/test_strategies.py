@@ -310,7 +310,9 @@ def test_pausing_jobs_are_held_low_and_others_bridge_until_they_left(strategy, j
     plan = strategy(situation, {})
     assert plan.actions[0].kind is ActionKind.PAUSE
     assert plan.actions[0].reason == "PauseUnderWay"
+    # Low, and yet fast enough to finish the step that its checkpoint waits for.
     assert plan.actions[0].cap_watts < 120.0
+    assert leaving.curve.throughput_at(plan.actions[0].cap_watts) == pytest.approx(0.3, abs=1e-6)
     # Once it has left, 0.55 of both is more than the other draws: it is capped only meanwhile.
     assert plan.actions[1].kind is ActionKind.SET_CAP
     assert plan.actions[1].reason == "CapMeanwhile" or plan.actions[1].expected_throughput > 0.9
