@@ -92,11 +92,13 @@ def _at_once(
         return caps, total
     firm = rows.tier == FIRM
     bridges = leaving | (working & (~firm | situation.hard))
-    room = np.where(bridges, rows.gpus * (now - lowest), 0.0)
+    binds = situation.must or situation.hard  # a wish does not break a promise, not even briefly
+    bottom = np.minimum(now, np.where(leaving | binds, lowest, offers.floor_power))
+    room = np.where(bridges, rows.gpus * (now - bottom), 0.0)
     last = int(rows.order.max()) + 1
     rank = np.where(firm, last + 1, np.where(leaving, last, rows.order))
     share = _in_order(room, rank, total - target)
-    lower = cap_for_power(rows.caps, rows.power, now - share * (now - lowest))
+    lower = cap_for_power(rows.caps, rows.power, now - share * (now - bottom))
     caps = np.where(bridges & (share > 0), np.minimum(caps, lower), caps)
     return caps, total - float((share * room).sum())
 

@@ -181,6 +181,18 @@ def test_caps_bridge_the_pauses_wherever_caps_can(strategy, situation):
 
 
 @both
+def test_a_wish_does_not_bridge_below_a_promise(strategy, job, ask):
+    stays = job("stays", Tier.FLEX_1, loss_budget_seconds=360.0)  # 10 % for the hour to come
+    jobs = [job("leaving", state=JobState.PAUSING), stays]
+    wish = strategy(ask(*jobs, share=0.5, must=False), {})
+    binding = strategy(ask(*jobs, share=0.5), {})
+    pace = stays.curve.throughput_at
+    assert pace(wish.actions[1].cap_watts) >= 0.9 - 1e-6
+    assert pace(binding.actions[1].cap_watts) < 0.9
+    assert wish.expected_at_once_watts > binding.expected_at_once_watts
+
+
+@both
 def test_caps_land_exactly_on_the_target(strategy, job, ask):
     jobs = [job(f"job-{i}", Tier.FLEX_2, gpu_count=4 * (i + 1)) for i in range(5)]
     for share in (0.9, 0.8, 0.75):
