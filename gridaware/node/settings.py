@@ -5,7 +5,7 @@ known one. Relative paths start at the settings file's folder.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -167,4 +167,4 @@ def _null(node: yaml.ScalarNode) -> bool:
 
 
 def _required(known_field: Any) -> bool:
-    return repr(known_field.default) == "MISSING" and repr(known_field.default_factory) == "MISSING"
+    return known_field.default is MISSING and known_field.default_factory is MISSING
