@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from gridaware.clock import SystemClock
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.programme import SignalLoss
 from gridaware.domain.wire import Acknowledged, Desired, Fenced, SampleBatch, SampleRate
@@ -142,9 +143,7 @@ def test_a_hung_gpu_delays_nobody_and_is_capped_once_it_answers(rig, heard, even
             assert qualities[0][rig.gpu_ids[0]] == "good"
             hung.hang_seconds = 0.0
             await eventually(lambda: rig.enforced() == [200.0] * 4, seconds=30.0)
-            await heard.until(
-                lambda: "gpu-back" in heard.faults() or "device-hung" in heard.faults()
-            )
+            assert "device-hung" in heard.faults()
 
     asyncio.run(story())
 
@@ -199,7 +198,7 @@ def test_an_open_event_falls_back_when_the_controller_stays_silent(rig, heard, e
 
 def test_an_agent_with_another_nodes_certificate_is_refused(rig, heard):
     async def story() -> None:
-        issue(rig.folder / "ca", "n7", _clock())
+        issue(rig.folder / "ca", "n7", SystemClock())
         async with rig.link(heard) as (server, port):
             rig.start(port, identity="n7")
             log = rig.folder / "agent.log"
@@ -288,9 +287,3 @@ def test_a_damaged_journal_is_set_aside_and_reported(rig, heard):
             assert (rig.folder / "state" / "journal.bad-0").exists()
 
     asyncio.run(story())
-
-
-def _clock():
-    from gridaware.clock import SystemClock
-
-    return SystemClock()

@@ -297,6 +297,26 @@ def test_answers_and_readings_from_before_the_newest_write_say_nothing():
     assert not any(a.sequence == 2 and a.complete for a in node.acknowledged)
 
 
+def test_a_reading_that_was_taken_before_a_write_and_comes_after_it_is_no_drift():
+    node = Node()
+    node.order({"a": 200.0})
+    node.carry(node.holder.on_readings([LimitReading("a", 0, 400.0, 400.0)], node.now))
+    assert node.faults == []
+    assert node.written == [("a", 200.0)]
+
+
+def test_a_write_that_landed_unseen_two_wishes_ago_is_still_known_as_ours():
+    node = Node(a=350.0)
+    node.order({"a": 150.0})
+    for watts in (217.0, 300.0):  # neither is answered before the kill
+        desired = node.desired({"a": watts})
+        node.carry(node.holder.on_desired(desired, node.now, node.wall), write=False)
+    node.limits["a"] = 217.0
+    node.start()
+    assert node.limits["a"] == 300.0
+    assert node.faults == []
+
+
 @pytest.mark.parametrize("done", [True, False])
 def test_killed_between_journal_and_write_it_takes_neither_limit_for_a_foreign_one(done):
     node = Node(a=350.0)
