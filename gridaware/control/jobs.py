@@ -257,9 +257,7 @@ def on_job_gone(turn: Turn, message: JobGone) -> None:
         track.nodes.pop(message.node_id, None)
     if message.left_pids:
         orphans = ", ".join(map(str, message.left_pids))
-        turn.alarm(
-            "orphan-processes", f"{message.job_id} left processes {orphans}", message.job_id
-        )
+        turn.alarm("orphan-processes", f"{message.job_id} left processes {orphans}", message.job_id)
 
 
 def on_checkpoint_report(turn: Turn, report: CheckpointReport) -> None:

@@ -69,10 +69,9 @@ class Machine:
 def _started(turn: Turn, stimulus: Started) -> None:
     state = turn.state
     state.controller_epoch = stimulus.controller_epoch
-    state.sequence = 0
     for node in state.nodes.values():
-        # Each agent says hello again and is then told everything anew.
-        node.sequence = node.acked_sequence = 0
+        # Each agent says hello again and is then told everything anew. Sequences go on, since
+        # events may still wait for the acknowledgement of one.
         node.decision_id = node.decision_id or node.lease.lease_id
         if node.node.connected:
             fleet.on_node_lost(turn, node.node.node_id)
@@ -149,6 +148,13 @@ def _hello(turn: Turn, stimulus: Hello) -> None:
     power.resend(turn, stimulus.node_id)
 
 
+def _checkpoint(turn: Turn, report: CheckpointReport) -> None:
+    jobs.on_checkpoint_report(turn, report)
+    if report.outcome == "left":
+        # Whoever was capped to bridge the pause gets the watts back at once.
+        power.steer(turn, urgent=True)
+
+
 def _refused(turn: Turn, stimulus: InputRefused) -> None:
     del turn, stimulus  # it is in the ledger, which is all it is for
 
@@ -176,6 +182,6 @@ _HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = MappingProxyType(
         JobRegistered: jobs.on_job_registered,
         JobProgress: jobs.on_job_progress,
         JobGone: jobs.on_job_gone,
-        CheckpointReport: jobs.on_checkpoint_report,
+        CheckpointReport: _checkpoint,
     }
 )

@@ -124,11 +124,16 @@ def track_readings(turn: Turn) -> None:
 
 
 def _learn_offset(turn: Turn) -> None:
-    """Learn what the overhead model leaves out, while limits and meter stand still."""
+    """Learn what the overhead model leaves out, while no limits of ours are in force.
+
+    Under limits the tracker learns it, together with what the curves leave out; two that learn the
+    same error would chase each other.
+    """
     state, now = turn.state, turn.now.seconds
     changed = max((node.lease_seconds for node in state.nodes.values()), default=-1e9)
     since, state.offset_seconds = now - state.offset_seconds, now
-    if now - changed < METER_SETTLE_SECONDS or not state.gpus:
+    held = any(node.limits_watts for node in state.nodes.values())
+    if held or now - changed < METER_SETTLE_SECONDS or not state.gpus:
         return
     seen = state.meter_watts - state.site.overhead.meter_watts(state.gpu_watts)
     share = 1.0 if since > 60.0 else min(since / OFFSET_SECONDS, 1.0)

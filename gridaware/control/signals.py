@@ -106,7 +106,8 @@ def _revise(
     turn: Turn, signal: Signal, asked: EventRequest, track: EventTrack, feed: FeedSpec
 ) -> None:
     event = track.event
-    coming_back = event.state is EventState.RAMPING_UP
+    # What was taken back, by the sender or by a person, does not begin again under its name.
+    coming_back = event.state is EventState.RAMPING_UP and event.reason == "WindowEnded"
     if not (event.state.open or coming_back):
         turn.refuse("event-closed", f"{event.event_id} is {event.state.value}", event.event_id)
         return
@@ -164,7 +165,7 @@ def move(turn: Turn, track: EventTrack, reason: str, *, opted_out_by: str | None
     """Follow one edge of the life cycle, with its bookkeeping and what the feed is told."""
     event = track.event
     target = EVENT_LIFE.follow(event.state, reason)
-    acted = event.state.acting
+    acted, taken_back = event.state.acting, event.reason in {"Cancelled", "OptedOut"}
     event = replace(event, state=target, reason=reason, state_since=turn.now.wall)
     if opted_out_by is not None:
         event = replace(event, opted_out_by=opted_out_by)
@@ -180,7 +181,7 @@ def move(turn: Turn, track: EventTrack, reason: str, *, opted_out_by: str | None
     status = _STATUS.get((target, reason)) or _STATUS.get((target, ""))
     if reason in {"Cancelled", "OptedOut"} and acted:
         status = "cancelled" if reason == "Cancelled" else "opted-out"
-    if status is not None:
+    if status is not None and not taken_back:
         turn.tell_feed(event.event_id, status)
     turn.publish("event", event.event_id)
 
@@ -260,6 +261,8 @@ def _reference(turn: Turn, programme_id: str, request: EventRequest) -> Referenc
     # The history is kept on the steady clock, so a step of the wall clock does not move it.
     notice = turn.now.wall.timestamp()
     points = [(notice - (turn.now.seconds - s), w) for s, w in readings]
+    if points[-1][0] < notice:  # the newest reading stands until the notice
+        points.append((notice, turn.state.meter_watts))
     method = site.programme(programme_id).baseline
     try:
         return reference_for(method, History(StepSeries.sampled(points), turn.now.wall, window))

@@ -69,8 +69,9 @@ def _learn(turn: Turn, track: JobTrack, tracks: list[GpuTrack]) -> None:
     cap = min(gpu.enforced_watts for gpu in tracks)
     rate = track.steps_per_second if since >= STEADY_SECONDS else None
     learned = track.learner.observe(cap, track.draw_watts / len(tracks), rate)
-    if learned is not track.learner:
-        track.learner, track.curve = learned, None
+    if learned.differs(track.learner):
+        track.curve = None
+    track.learner = learned
 
 
 def _account(turn: Turn, track: JobTrack) -> None:
@@ -149,7 +150,7 @@ def question_of(turn: Turn, acting: list[GridEvent]) -> Question:
     asked = None if limit is None else state.tracker.asked_watts(limit)
     situation = Situation(
         jobs=tuple(views),
-        other_gpu_watts=max(state.gpu_watts - named, 0.0),
+        other_gpu_watts=max(state.gpu_watts - named - _vanishing_watts(turn), 0.0),
         target_gpu_watts=None if asked is None else state.gpu_share_of(asked),
         horizon_seconds=_horizon(turn, acting),
         must=any(state.site.programme(e.programme_id).mandatory for e in acting),
@@ -166,7 +167,7 @@ def _view(
     job, spec = track.job, track.job.spec
     by_event = track.paused_by in {"", "event"}
     off = job.state in _COMING or (job.state is JobState.PAUSED and by_event)
-    if not off and (job.state not in _SEEN or not tracks):
+    if not off and (job.state not in _SEEN or not tracks or _left(track)):
         return None
     boards = [gpus[gpu.gpu_id] for gpu in tracks if gpu.gpu_id in gpus]
     boards = boards or [gpus[gpu_id] for gpu_id in job.gpu_ids if gpu_id in gpus]
@@ -196,6 +197,23 @@ def _view(
     )
 
 
+def _left(track: JobTrack) -> bool:
+    """Whether a pausing job has saved and has no process left: only the proof is awaited."""
+    return track.job.state is JobState.PAUSING and track.saved and not track.staying
+
+
+def _vanishing_watts(turn: Turn) -> float:
+    """What readings still show of jobs that have just left: gone before it could be read."""
+    gpus = turn.state.gpus
+    return sum(
+        max(gpus[gpu_id].power_watts - turn.idle_watts_of(gpu_id), 0.0)
+        for track in turn.state.jobs.values()
+        if _left(track)
+        for gpu_id in track.job.gpu_ids
+        if gpu_id in gpus
+    )
+
+
 def _curve(turn: Turn, track: JobTrack, board: Gpu, found: float) -> Curve:
     if track.curve is None:
         of_class = turn.book.curve(board.model, track.job.spec.workload, board.limits)
@@ -218,9 +236,9 @@ def _unmanaged(turn: Turn, gpus: dict[str, Gpu]) -> list[tuple[JobView, str]]:
         node = turn.state.nodes[track.node_id]
         if turn.now.seconds - node.lease_seconds >= SETTLE_SECONDS or track.learner is None:
             learned = (track.learner or CurveLearner()).observe(cap, track.power_watts)
-            if learned is not track.learner:
-                track.learner = learned
+            if track.learner is None or learned.differs(track.learner):
                 track.curve = learned.curve(of_class, gpu.found_limit_watts)
+            track.learner = learned
         view = JobView(
             job_id=UNMANAGED + track.gpu_id,
             tier=tier,

@@ -24,6 +24,8 @@ SLOW_SECONDS = 12.0
 """Time constant of the bias while the error is within noise."""
 FAST_SECONDS = 2.0
 """Time constant while the site draws more than that above its plan."""
+LOW_SECONDS = 5.0
+"""Time constant while it draws less than that below it: over-delivery is only unpaid."""
 NOISE = 0.015
 BOUND = 0.12
 """Largest bias believed, as a share of the plan: beyond it something is broken (anti-windup)."""
@@ -128,7 +130,9 @@ class Tracker:
     def _learn(self, step: float, seen: float) -> "Tracker":
         """Move the bias towards what was seen."""
         error = seen - self.bias
-        constant = FAST_SECONDS if error > NOISE else SLOW_SECONDS
+        constant = SLOW_SECONDS
+        if abs(error) > NOISE:
+            constant = FAST_SECONDS if error > 0 else LOW_SECONDS
         share = min(step / constant, 1.0)
         bias = min(max(self.bias + share * error, -BOUND), BOUND)
         margin = self.margin + min(step / SLOW_SECONDS, 1.0) * (MARGIN - self.margin)

@@ -29,10 +29,20 @@ BASELINE_SECONDS = 20.0
 TARGET_MISSED = 5
 JOBS: tuple[dict[str, Any], ...] = (
     {"job_id": "firm-llm", "tier": "firm", "gpus": 2, "workload": "pretrain", "team": "search"},
-    {"job_id": "flex-3-ablation", "tier": "flex-3", "gpus": 6, "workload": "pretrain",
-     "team": "research"},
-    {"job_id": "flex-2-finetune", "tier": "flex-2", "gpus": 8, "workload": "finetune",
-     "team": "product"},
+    {
+        "job_id": "flex-3-ablation",
+        "tier": "flex-3",
+        "gpus": 6,
+        "workload": "pretrain",
+        "team": "research",
+    },
+    {
+        "job_id": "flex-2-finetune",
+        "tier": "flex-2",
+        "gpus": 8,
+        "workload": "finetune",
+        "team": "product",
+    },
 )
 SETTINGS: dict[str, Any] = {
     "site": {
@@ -62,6 +72,7 @@ def run(folder: Path) -> int:
     0: the target was met. 5: it was missed. Ctrl-C at any moment leaves no process and no changed
     limit behind.
     """
+
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
         raise _Stopped

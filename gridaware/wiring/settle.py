@@ -8,6 +8,7 @@ from datetime import datetime
 from gridaware.control.state import EventTrack, State
 from gridaware.control.stimuli import Stimulus, Tick
 from gridaware.domain.errors import GridawareError
+from gridaware.domain.event import GridEvent
 from gridaware.domain.job import Job, JobState
 from gridaware.domain.moment import Moment
 from gridaware.domain.reading import Observation
@@ -35,6 +36,8 @@ class Settler:
         self._meter: list[tuple[float, float]] = []
         self._meter_boundary, self._meter_method = "site", "device_sum"
         self._before: dict[str, Snapshot] = {}
+        self._limits: dict[str, list[tuple[float, float | None]]] = {}
+        """Event → (UTC seconds, watts) of each limit it had: revisions make steps."""
         self._clocks: dict[tuple[str, str, str], float] = {}
         """(decision, node, GPU) → when its limit was read back, monotonic seconds."""
         self._pauses: dict[tuple[str, str], PauseEvidence] = {}
@@ -83,7 +86,11 @@ class Settler:
 
     def _on_event(self, track: EventTrack) -> None:
         """An event changed: its energy is counted from when it began to act."""
-        event_id = track.event.event_id
+        event_id, limit = track.event.event_id, track.event.limit_watts
+        if track.event.state.acting and limit is not None and self._meter:
+            steps = self._limits.setdefault(event_id, [])
+            if not steps or steps[-1][1] != limit:
+                steps.append((self._meter[-1][0], limit))
         if track.event.state.acting and event_id not in self._before:
             try:
                 self._before[event_id] = self.book.snapshot()
@@ -147,6 +154,7 @@ class Settler:
         inputs = EventInputs(
             meter=StepSeries.sampled(self._meter, METER_GAP_SECONDS),
             before=before,
+            limit=self._limit_of(event_id, event),
             after=self.book.snapshot(),
             node_clocks=nodes,
             pauses=tuple(p for p in self._pauses.values() if p.requested_at >= since),
@@ -162,4 +170,15 @@ class Settler:
             return None
         if final:
             self._before.pop(event_id, None)
+            self._limits.pop(event_id, None)
         return report
+
+    def _limit_of(self, event_id: str, event: GridEvent) -> StepSeries | None:
+        """What was owed over time, where a revision changed it; None = one limit throughout."""
+        steps = self._limits.get(event_id, [])
+        if len(steps) < 2 or event.started_at is None:
+            return None
+        begun = (event.started_at.timestamp(), steps[0][1])
+        end = event.released_at or event.request.end
+        last = end.timestamp() if end is not None else self._meter[-1][0]
+        return StepSeries.held([begun, *steps[1:]], last)
