@@ -181,7 +181,8 @@ class _Demo:
         self._wait("the report", lambda: self._event_state() == "settled", 60)
 
     def _fetch_report(self) -> Mapping[str, Any]:
-        assert self._client is not None and self._event_id is not None
+        assert self._client is not None
+        assert self._event_id is not None
         client, event_id = self._client, self._event_id
         end = self._clock.monotonic_seconds() + 20
         while True:

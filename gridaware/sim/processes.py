@@ -74,7 +74,7 @@ class Children:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {}), MARK: self.mark},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, no locks
             )
         child = Child(name, process, log)
         self.started.append(child)
