@@ -128,8 +128,11 @@ class GpuHold:
             self._told.discard("limit-out-of-band")
         return faults
 
-    def abandon(self, code: str) -> None:
-        """The driver child that carried the write is gone."""
+    def abandon(self, code: str | None) -> None:
+        """Nobody can say any more what stands.
+
+        ``code``: why a write that was out will not be answered; None where none was.
+        """
         if self.touched:
             self.confirmed = False
             self.error_code = code

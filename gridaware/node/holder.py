@@ -124,8 +124,7 @@ class LeaseHolder:
         """The driver child died or was given up; limits stand as they are."""
         self._driver_up = False
         for hold in self._holds.values():
-            if hold.in_flight:
-                hold.abandon("driver-gone")
+            hold.abandon("driver-gone" if hold.in_flight else None)
         return self._settle(now)
 
     def on_welcome(self, epoch: int, silence_seconds: float, now: float) -> list[Action]:

@@ -112,6 +112,44 @@ def test_a_killed_driver_child_is_replaced_and_caps_still_go_out(rig, heard):
     asyncio.run(story())
 
 
+def test_a_reloaded_driver_loses_no_cap_and_the_found_limits_are_not_forgotten(
+    rig, heard, eventually
+):
+    async def story() -> None:
+        rig.gpus[0].requested_watts = 250.0
+        async with rig.link(heard) as (server, port):
+            rig.start(port)
+            await rig.applied(heard, server, rig.desired(200.0, 60.0))
+            for gpu in rig.gpus:
+                gpu.requested_watts = 400.0
+            rig.window.node(0).driver_epoch += 1
+            await eventually(lambda: rig.enforced() == [200.0] * 4)
+            await heard.until(lambda: "driver-reloaded" in heard.faults())
+            epochs = {hello.driver_epoch for hello in heard.hellos}
+            assert epochs == {"sim-0-1", "sim-0-2"}, "control hears of the new epoch"
+            await rig.applied(heard, server, rig.desired({}, 0.0))
+            assert rig.enforced() == [250.0, 400.0, 400.0, 400.0]
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_refuses_the_journal_keeps_the_limits_as_they_are(rig, heard, eventually):
+    async def story() -> None:
+        async with rig.link(heard) as (server, port):
+            rig.start(port)
+            await heard.until(lambda: "n0" in server.connected())
+            blocker = rig.folder / "state" / "journal.next"
+            blocker.unlink(missing_ok=True)
+            blocker.mkdir()  # the next record cannot be written there, not even by root
+            server.send("n0", rig.desired(200.0, 60.0))
+            await heard.until(lambda: "journal-write" in heard.faults())
+            assert rig.enforced() == [400.0] * 4, "not journalled, so not changed"
+            blocker.rmdir()
+            await eventually(lambda: rig.enforced() == [200.0] * 4)
+
+    asyncio.run(story())
+
+
 def test_a_hung_gpu_delays_nobody_and_is_capped_once_it_answers(rig, heard, eventually):
     async def story() -> None:
         async with rig.link(heard) as (server, port):

@@ -405,6 +405,30 @@ def test_a_reload_of_the_driver_in_a_lease_keeps_the_limit_found_before_it():
     assert node.limits["a"] == 250.0
 
 
+def test_a_wish_that_comes_while_no_driver_is_up_is_answered_once_one_is():
+    node = Node()
+    node.order({"a": 300.0})
+    node.carry(node.holder.on_driver_gone(node.now))
+    told = len(node.acknowledged)
+    node.order({"a": 200.0})
+    assert len(node.acknowledged) == told, "300 W still stand, and nobody may call that accepted"
+    node.find()
+    assert node.limits["a"] == 200.0
+    assert node.acknowledged[-1].complete
+    assert node.acknowledged[-1].results[0].enforced_watts == 200.0
+
+
+def test_a_write_whose_driver_died_is_answered_as_such_and_made_by_the_next_one():
+    node = Node()
+    desired = node.desired({"a": 200.0})
+    node.carry(node.holder.on_desired(desired, node.now, node.wall), write=False)
+    node.carry(node.holder.on_driver_gone(node.now))
+    assert node.acknowledged[-1].results[0].error == "driver-gone"
+    node.find()
+    assert node.limits["a"] == 200.0
+    assert node.acknowledged[-1].results[0].error is None
+
+
 def test_without_its_journal_a_limit_below_the_default_is_taken_as_found_and_reported():
     node = Node(a=250.0, b=400.0)
     node.start(distrust=True)
