@@ -33,8 +33,12 @@ def gpu_of(state: State, gpu_id: str) -> Gpu | None:
     return next((gpu for gpu in node.node.gpus if gpu.gpu_id == gpu_id), None)
 
 
-def on_hello(turn: Turn, hello: Hello) -> None:
-    """An agent is there, perhaps again, perhaps holding what an earlier controller told it."""
+def on_hello(turn: Turn, hello: Hello) -> bool:
+    """An agent is there, perhaps again, perhaps holding what an earlier controller told it.
+
+    Returns whether its lease is over and it is giving the limits back by itself, in its own slot
+    of the ramp: then it is best left alone.
+    """
     state = turn.state
     known = state.nodes.get(hello.node_id)
     node = Node(
@@ -47,9 +51,7 @@ def on_hello(turn: Turn, hello: Hello) -> None:
         cordoned=known.node.cordoned if known else False,
         capabilities=hello.capabilities,
     )
-    held = hello.lease or Lease(lease_id="")
-    if held.duration_seconds is not None:
-        held = replace(held, duration_seconds=hello.lease_left_seconds or 0.0)
+    held, restoring = _held(hello)
     if known is None:
         known = NodeTrack(node, held, decision_id=held.lease_id, agent_socket=hello.agent_socket)
         state.nodes[hello.node_id] = known
@@ -57,14 +59,18 @@ def on_hello(turn: Turn, hello: Hello) -> None:
         known.node = node
         known.agent_socket = hello.agent_socket
         if held.lease_id and held.lease_id != known.decision_id:
-            # The agent obeyed a decision that the ledger lost in a crash: it stands.
+            # The agent obeyed a decision that the ledger lost in a crash, or it missed a later
+            # one: either way it holds what it says.
             turn.alarm(
                 "decision-recovered",
-                f"{hello.node_id} holds decision {held.lease_id}, which the ledger had lost",
+                f"{hello.node_id} holds {held.lease_id}; the last sent was {known.decision_id}",
                 hello.node_id,
             )
             known.decision_id = held.lease_id
         known.lease = held
+        known.acked_sequence = known.sequence if restoring else known.acked_sequence
+    left = held.duration_seconds
+    known.lease_ends_seconds = None if left is None else turn.now.seconds + left
     known.limits_watts = dict(held.standing_watts) | dict(held.limits_watts)
     known.standing_watts = dict(held.standing_watts)
     present = {gpu.gpu_id for gpu in hello.gpus}
@@ -75,7 +81,7 @@ def on_hello(turn: Turn, hello: Hello) -> None:
     for gpu in hello.gpus:
         turn.calm("gpu-lost", gpu.gpu_id)
         track = state.gpus.setdefault(gpu.gpu_id, GpuTrack(gpu.gpu_id, hello.node_id))
-        track.node_id = hello.node_id
+        track.node_id, track.error = hello.node_id, None
         track.enforced_watts = track.enforced_watts or gpu.found_limit_watts
         if not gpu.can_set:
             turn.alarm(
@@ -85,6 +91,18 @@ def on_hello(turn: Turn, hello: Hello) -> None:
             )
     turn.calm("node-lost", hello.node_id)
     turn.publish("node", hello.node_id)
+    return restoring
+
+
+def _held(hello: Hello) -> tuple[Lease, bool]:
+    """What an agent holds, and whether it is on its own way back from it."""
+    held = hello.lease or Lease(lease_id="")
+    if held.duration_seconds is None:
+        return held, False
+    left = hello.lease_left_seconds or 0.0
+    if held.limits_watts and left <= 0.0:
+        return replace(held, limits_watts=(), duration_seconds=0.0), True
+    return replace(held, duration_seconds=left), False
 
 
 def on_node_lost(turn: Turn, node_id: str) -> None:
@@ -145,7 +163,10 @@ def absorb_readings(turn: Turn, nodes: tuple[NodeObservation, ...]) -> None:
         turn.calm("node-silent", node.node_id)
         for reading in node.gpus:
             gpu = state.gpus.get(reading.gpu_id)
-            if gpu is None or reading.quality is Quality.MISSING:
+            if gpu is None:
+                continue
+            if reading.quality is Quality.MISSING:
+                gpu.power_watts = 0.0  # nobody knows; what it drew before is no better
                 continue
             gpu.power_watts = reading.power_watts
             gpu.enforced_watts = reading.enforced_limit_watts

@@ -16,6 +16,7 @@ from gridaware.domain.wire import (
 
 __all__ = [
     "advance_jobs",
+    "ask_again",
     "move_job",
     "on_attempt",
     "on_checkpoint_report",
@@ -27,6 +28,7 @@ __all__ = [
     "on_submit_failed",
     "request_pause",
     "start_attempt",
+    "submit_again",
 ]
 
 REPORT_GRACE_SECONDS = 15.0
@@ -173,16 +175,41 @@ def request_pause(
     track.paused_by, track.saved, track.staying = by, False, list(track.nodes)
     move_job(turn, track, "PauseRequested", numbers)
     track.job = replace(track.job, request_id=request_id, saved_step=None)
-    request = CheckpointRequest(
-        request_id=request_id,
-        job_id=spec.job_id,
-        attempt=track.job.attempt,
-        pause=True,
-        deadline_seconds=spec.checkpoint_grace_seconds,
-        reason="event" if by == "event" else "user",
-    )
+    turn.calm("pause-refused", spec.job_id)
     for node_id in track.nodes:
-        turn.emit(SendCheckpoint(node_id, request))
+        _ask(turn, track, node_id)
+
+
+def _ask(turn: Turn, track: JobTrack, node_id: str) -> None:
+    """Send the pending request; an agent that has it already only repeats its answer."""
+    job = track.job
+    waited = turn.now.seconds - track.state_seconds
+    request = CheckpointRequest(
+        request_id=job.request_id or "",
+        job_id=job.spec.job_id,
+        attempt=job.attempt,
+        pause=True,
+        deadline_seconds=max(job.spec.checkpoint_grace_seconds - waited, 1.0),
+        reason="event" if track.paused_by == "event" else "user",
+    )
+    turn.emit(SendCheckpoint(node_id, request))
+
+
+def ask_again(turn: Turn, node_id: str) -> None:
+    """An agent is back: it may never have heard what was asked of its jobs."""
+    for track in turn.state.jobs.values():
+        if track.job.state is JobState.PAUSING and node_id in track.nodes and not track.saved:
+            _ask(turn, track, node_id)
+
+
+def submit_again(turn: Turn) -> None:
+    """A new controller: what the last one had still to tell the cluster; twice does no harm."""
+    for track in turn.state.jobs.values():
+        job = track.job
+        if job.state in {JobState.STARTING, JobState.RESUMING}:
+            turn.emit(SubmitJob(job.spec.job_id, job.attempt))
+        if track.stopping and job.state.on_gpus:
+            turn.emit(StopJob(job.spec.job_id, job.attempt))
 
 
 def start_attempt(turn: Turn, track: JobTrack) -> None:
@@ -192,6 +219,7 @@ def start_attempt(turn: Turn, track: JobTrack) -> None:
     track.job = replace(track.job, attempt=track.job.attempt + 1, exit_code=None)
     track.nodes, track.ended, track.saved, track.staying = {}, "", False, []
     track.paused_by = ""
+    turn.calm("resume-waits", track.job.spec.job_id)
     turn.emit(SubmitJob(track.job.spec.job_id, track.job.attempt))
 
 
@@ -242,6 +270,7 @@ def on_job_progress(turn: Turn, message: JobProgress) -> None:
         move_job(turn, track, "FirstProgress")
     elif track.job.state is JobState.STALLED:
         move_job(turn, track, "ProgressAgain")
+        turn.calm("job-stalled", message.job_id)
     turn.publish("job", message.job_id)
 
 
@@ -263,8 +292,13 @@ def on_job_gone(turn: Turn, message: JobGone) -> None:
 def on_checkpoint_report(turn: Turn, report: CheckpointReport) -> None:
     """What became of a pause request, as the agent verified it."""
     track = _current(turn, report.job_id, report.attempt)
-    if track is None or report.request_id != track.job.request_id:
+    if track is None:
         return
+    if report.request_id != track.job.request_id:
+        if report.step is None or not track.job.state.on_gpus:
+            return
+        # It obeys an earlier request of ours: one given up, or one that the ledger lost in a crash.
+        track.job = replace(track.job, request_id=report.request_id)
     if report.outcome in {"saved", "left"}:
         if report.step is not None:
             track.job = replace(track.job, saved_step=report.step, checkpoint_path=report.path)
@@ -291,6 +325,7 @@ def refuse_pause(turn: Turn, track: JobTrack, why: str) -> None:
 
 def on_attempt(turn: Turn, attempt: AttemptStatus) -> None:
     """The cluster's word on an attempt."""
+    _recover_attempt(turn, attempt)
     track = _current(turn, attempt.job_id, attempt.attempt)
     if track is None or track.job.state.terminal:
         return
@@ -308,11 +343,22 @@ def on_attempt(turn: Turn, attempt: AttemptStatus) -> None:
         move_job(turn, track, "StoppedByUser")
     elif attempt.status == "succeeded":
         move_job(turn, track, "Succeeded")
-    elif job.state is JobState.PAUSING and track.saved:
-        pass  # it left as asked; advance_jobs looks for the proof
+    elif job.state is JobState.PAUSING and (track.saved or attempt.exit_code == PAUSED_EXIT_CODE):
+        pass  # it left as asked; advance_jobs waits for the proof
     else:
         _failed(turn, track, attempt)
     turn.publish("job", attempt.job_id)
+
+
+def _recover_attempt(turn: Turn, attempt: AttemptStatus) -> None:
+    """The cluster runs an attempt whose start the ledger lost in a crash: it was started."""
+    track = turn.state.jobs.get(attempt.job_id)
+    if track is None or attempt.attempt != track.job.attempt + 1:
+        return
+    if track.job.state in {JobState.QUEUED, JobState.PAUSED}:
+        name = f"{attempt.job_id}-a{attempt.attempt}"
+        turn.alarm("attempt-recovered", f"{name} runs, and its start was lost", attempt.job_id)
+        start_attempt(turn, track)
 
 
 def _failed(turn: Turn, track: JobTrack, attempt: AttemptStatus) -> None:

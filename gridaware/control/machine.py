@@ -75,6 +75,7 @@ def _started(turn: Turn, stimulus: Started) -> None:
         node.decision_id = node.decision_id or node.lease.lease_id
         if node.node.connected:
             fleet.on_node_lost(turn, node.node.node_id)
+    jobs.submit_again(turn)
     turn.publish("status", "site")
 
 
@@ -144,8 +145,10 @@ def _runner(turn: Turn, stimulus: RunnerReported) -> None:
 
 
 def _hello(turn: Turn, stimulus: Hello) -> None:
-    fleet.on_hello(turn, stimulus)
-    power.resend(turn, stimulus.node_id)
+    restoring = fleet.on_hello(turn, stimulus)
+    if not restoring:
+        power.resend(turn, stimulus.node_id)
+    jobs.ask_again(turn, stimulus.node_id)
 
 
 def _checkpoint(turn: Turn, report: CheckpointReport) -> None:

@@ -12,6 +12,7 @@ from gridaware.control.fleet import absorb_readings
 from gridaware.control.guard import guarded, same_limits
 from gridaware.control.instructions import Decide, SampleAt, SendLease
 from gridaware.control.jobs import move_job, request_pause, start_attempt
+from gridaware.control.phase import all_back, held, note_phase, waiting_jobs
 from gridaware.control.situation import (
     Question,
     absorb_jobs,
@@ -27,7 +28,7 @@ from gridaware.domain.job import JOB_LIFE, JobState
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.plan import Action, ActionKind, Plan
 from gridaware.domain.programme import SignalLoss
-from gridaware.domain.reading import Observation
+from gridaware.domain.reading import Observation, Quality
 from gridaware.planning.slots import restore_slots
 from gridaware.planning.strategies import STRATEGIES
 from gridaware.planning.targets import is_rising
@@ -44,6 +45,8 @@ OFFSET_SECONDS = 10.0
 """Time constant of what the overhead model leaves out."""
 LARGE_CHANGE = 0.02
 """A decision that moves less than this share of the draw is no reason to read the world fast."""
+END_SECONDS = 1.5
+"""A lease whose end is off by more than this is sent again."""
 RAMP_UP_LEASE_SECONDS = 30.0
 """While the site comes back, leases are short: a lost controller must not leave it half way."""
 
@@ -51,16 +54,30 @@ RAMP_UP_LEASE_SECONDS = 30.0
 def absorb(turn: Turn, observation: Observation) -> None:
     """Take one reading of the world in."""
     state, now = turn.state, turn.now
-    state.meter_watts = observation.meter.watts
     state.gpu_watts = observation.gpu_watts
+    _take_meter(turn, observation)
     state.ray_free_gpus = observation.ray_free_gpus
     state.ray_total_gpus = observation.ray_total_gpus
     if not state.meter or now.seconds - state.meter[-1][0] >= 0.9:
-        state.meter.append((now.seconds, observation.meter.watts))
+        state.meter.append((now.seconds, state.meter_watts))
         del state.meter[:-METER_HISTORY]
     absorb_readings(turn, observation.nodes)
     absorb_jobs(turn, observation.jobs)
     track_readings(turn)
+
+
+def _take_meter(turn: Turn, observation: Observation) -> None:
+    """What the site draws; while its meter is silent, what the GPUs' sensors say it draws."""
+    state = turn.state
+    state.meter_silent = observation.meter.quality is Quality.SUSPECT
+    if not state.meter_silent:
+        state.meter_watts = observation.meter.watts
+        turn.calm("meter-silent")
+        return
+    turn.alarm("meter-silent", "the site meter does not answer; the GPUs' sensors stand in")
+    # What the overhead model leaves out was learned while the meter spoke: it still holds.
+    learned = 1.0 + state.tracker.bias if state.tracker.at_seconds is not None else 1.0
+    state.meter_watts = state.meter_of(state.gpu_watts) * learned
 
 
 def steer(turn: Turn, *, urgent: bool) -> None:
@@ -68,12 +85,12 @@ def steer(turn: Turn, *, urgent: bool) -> None:
     state, now = turn.state, turn.now
     acting = [t.event for t in state.events.values() if t.event.state.acting]
     returning = [t.event for t in state.events.values() if t.event.state is EventState.RAMPING_UP]
-    _note_phase(turn, acting, returning=bool(returning))
+    note_phase(turn, acting, returning=bool(returning))
     target = target_of(turn)
     state.target_watts = target.limit_watts
-    held = any(not node.lease.empty for node in state.nodes.values())
-    if not (acting or returning or held or state.target_watts is not None):
-        state.unresolved_watts = 0.0
+    busy = acting or returning or waiting_jobs(state) or state.target_watts is not None
+    if not (busy or any(not node.lease.empty for node in state.nodes.values())):
+        _note_nothing_asked(turn)
         return
     new = any(not t.decision_id for t in state.events.values() if t.event.state.acting)
     if not (urgent or new) and now.seconds - state.planned_seconds < PLAN_SECONDS:
@@ -83,26 +100,10 @@ def steer(turn: Turn, *, urgent: bool) -> None:
     plan = STRATEGIES.get(state.site.policy.strategy)(question.situation, state.site.policy.params)
     state.expected_watts = state.meter_of(plan.expected_at_once_watts)
     _adopt(turn, plan, question, acting, returning)
-    if returning and not acting and _all_back(turn):
+    if returning and not acting and all_back(turn):
         note_restored(turn)
-    if not (acting or returning) and not any(n.lease.limits_watts for n in state.nodes.values()):
+    if not (acting or returning or held(state)):
         state.release_seconds = state.ceiling_watts = None
-
-
-def _note_phase(turn: Turn, acting: list[GridEvent], *, returning: bool) -> None:
-    """Remember from where, and since when, the site comes down or back."""
-    state, now = turn.state, turn.now
-    if acting:
-        state.release_seconds = None
-        if state.descent_seconds is None:
-            state.descent_seconds, state.descent_watts = now.seconds, state.meter_watts
-        levels = [event.reference.watts for event in acting if event.reference is not None]
-        state.ceiling_watts = max(levels, default=None)
-        return
-    state.descent_seconds = None
-    held = any(node.lease.limits_watts for node in state.nodes.values())
-    if (returning or held) and state.release_seconds is None:
-        state.release_seconds, state.release_watts = now.seconds, state.meter_watts
 
 
 def track_readings(turn: Turn) -> None:
@@ -117,7 +118,12 @@ def track_readings(turn: Turn) -> None:
     state.tracker = state.tracker.follow(
         turn.now.seconds,
         measured_watts=state.meter_watts,
-        expected_watts=state.expected_watts,
+        # Without the meter nothing can be learned of what lies between it and the GPUs.
+        expected_watts=(
+            state.meter_watts / (1.0 + state.tracker.bias)
+            if state.meter_silent
+            else state.expected_watts
+        ),
         target_watts=None if is_rising(target) and hard is None else target.limit_watts,
         interval_seconds=interval,
     )
@@ -132,8 +138,8 @@ def _learn_offset(turn: Turn) -> None:
     state, now = turn.state, turn.now.seconds
     changed = max((node.lease_seconds for node in state.nodes.values()), default=-1e9)
     since, state.offset_seconds = now - state.offset_seconds, now
-    held = any(node.limits_watts for node in state.nodes.values())
-    if held or now - changed < METER_SETTLE_SECONDS or not state.gpus:
+    limited = any(node.limits_watts for node in state.nodes.values())
+    if limited or now - changed < METER_SETTLE_SECONDS or not state.gpus or state.meter_silent:
         return
     seen = state.meter_watts - state.site.overhead.meter_watts(state.gpu_watts)
     share = 1.0 if since > 60.0 else min(since / OFFSET_SECONDS, 1.0)
@@ -151,11 +157,17 @@ def _adopt(
     event_ids = tuple(e.event_id for e in acting or returning)
     caps = _carry_out_actions(turn, plan, question)
     by_node = _by_node(state, guarded(caps, _gpus(state)))
+    duration, signal_loss = _lease_terms(turn, acting)
     changed = {
         node_id: limits
         for node_id, limits in by_node.items()
         if not same_limits(state.nodes[node_id].limits_watts, limits)
         or bool(state.nodes[node_id].lease.limits_watts) != (bool(limits) and bool(event_ids))
+        or (
+            limits
+            and event_ids
+            and _ends_otherwise(turn, state.nodes[node_id], duration, renewing=not acting)
+        )
     }
     _note_shortfall(turn, plan, question, acting)
     new_events = any(not t.decision_id for t in state.events.values() if t.event.state.acting)
@@ -163,7 +175,10 @@ def _adopt(
         return
     state.decisions += 1
     decision_id = f"d{state.controller_epoch}-{state.decisions}"
-    sequences = _send(turn, decision_id, changed, acting, event_ids, by_node)
+    lease = Lease(
+        decision_id, duration_seconds=duration, signal_loss=signal_loss, event_ids=event_ids
+    )
+    sequences = _send(turn, lease, changed, by_node)
     turn.emit(
         Decide(
             decision_id=decision_id,
@@ -259,15 +274,12 @@ def _note_shortfall(turn: Turn, plan: Plan, question: Question, acting: list[Gri
 
 def _send(
     turn: Turn,
-    decision_id: str,
+    terms: Lease,
     changed: Mapping[str, Mapping[str, float]],
-    acting: list[GridEvent],
-    event_ids: tuple[str, ...],
     by_node: Mapping[str, Mapping[str, float]],
 ) -> dict[str, int]:
     """Send each changed node its whole desired state; the sequences, by node."""
-    state = turn.state
-    duration, signal_loss = _lease_terms(turn, acting)
+    state, decision_id, event_ids = turn.state, terms.lease_id, terms.event_ids
     slots = restore_slots(
         {
             node_id: _raised_watts(state.nodes[node_id], limits)
@@ -285,16 +297,16 @@ def _send(
         if state.site.hard_limit is not None and not event_ids:
             # What only the connection limit asks stands without an end and without us.
             node.standing_watts = dict(limits)
-        node.lease = Lease(
-            lease_id=decision_id,
+        duration = terms.duration_seconds if limits and event_ids else 0.0
+        node.lease = replace(
+            terms,
             limits_watts=tuple(limits.items()) if event_ids else (),
-            duration_seconds=duration if limits and event_ids else 0.0,
+            duration_seconds=duration,
             slot=slots.get(node_id, RestoreSlot()),
-            signal_loss=signal_loss,
             standing_watts=tuple(node.standing_watts.items()),
-            event_ids=event_ids,
         )
         node.limits_watts, node.lease_seconds = dict(limits), turn.now.seconds
+        node.lease_ends_seconds = None if duration is None else turn.now.seconds + duration
         turn.emit(SendLease(node_id, node.sequence, decision_id, node.lease))
         if node.node.connected:
             sequences[node_id] = node.sequence
@@ -313,6 +325,25 @@ def _lease_terms(turn: Turn, acting: list[GridEvent]) -> tuple[float | None, Sig
     return max((max(ends) - turn.now.wall).total_seconds(), 0.0), losses[0]
 
 
+def _ends_otherwise(turn: Turn, node: NodeTrack, duration: float | None, *, renewing: bool) -> bool:
+    """Whether what the node holds ends at another time than it now should.
+
+    On the way back leases are renewed half way, so that they end soon once nobody renews them.
+    """
+    if duration is None or node.lease_ends_seconds is None:
+        return (duration is None) != (node.lease_ends_seconds is None)
+    early = duration - (node.lease_ends_seconds - turn.now.seconds)
+    return early > (duration / 2 if renewing else END_SECONDS) or early < -END_SECONDS
+
+
+def _note_nothing_asked(turn: Turn) -> None:
+    """Nothing is asked, and nothing stands: whatever was short is so no more."""
+    state = turn.state
+    state.unresolved_watts, state.firm_floor_broken, state.admission_stopped = 0.0, False, False
+    turn.calm("unresolved-watts")
+    turn.calm("firm-floor-broken")
+
+
 def _raised_watts(node: NodeTrack, limits: Mapping[str, float]) -> float:
     """Limit watts that come back when the node restores: an upper bound of what it then draws."""
     found = {gpu.gpu_id: gpu.found_limit_watts for gpu in node.node.gpus}
@@ -328,22 +359,10 @@ def _by_node(state: State, limits: Mapping[str, float]) -> dict[str, dict[str, f
     by_node: dict[str, dict[str, float]] = {node_id: {} for node_id in state.nodes}
     for gpu_id, watts in limits.items():
         by_node[state.gpus[gpu_id].node_id][gpu_id] = watts
+    for node_id, node in state.nodes.items():
+        if not node.node.connected:  # it cannot be told: it keeps what it has
+            by_node[node_id] = dict(node.limits_watts)
     return by_node
-
-
-def _all_back(turn: Turn) -> bool:
-    """Whether every found limit was read back and every job paused for an event runs again."""
-    state = turn.state
-    standing = state.site.hard_limit is not None
-    for node in state.nodes.values():
-        unread = node.node.connected and node.acked_sequence < node.sequence
-        if unread or (node.limits_watts and not standing):
-            return False
-    waiting = {JobState.PAUSED, JobState.PAUSING, JobState.RESUMING}
-    return not any(
-        track.job.state in waiting and track.paused_by in {"", "event"}
-        for track in state.jobs.values()
-    )
 
 
 def resend(turn: Turn, node_id: str) -> None:

@@ -117,13 +117,8 @@ def target_of(turn: Turn) -> PowerTarget:
 
 def _way_back_done(turn: Turn) -> bool:
     """Whether the ramp has reached the pre-event level, so that nothing need hold anybody down."""
-    state = turn.state
-    assert state.release_seconds is not None
-    ramp, ceiling = state.site.ramp.up_watts_per_minute, state.ceiling_watts
-    if ramp is None or ceiling is None:
-        return True
-    minutes = (turn.now.seconds - state.release_seconds) / 60.0
-    return state.release_watts + ramp * minutes >= ceiling
+    reached, ceiling = turn.state.reached_watts(turn.now.seconds), turn.state.ceiling_watts
+    return reached is None or (ceiling is not None and reached >= ceiling)
 
 
 def question_of(turn: Turn, acting: list[GridEvent]) -> Question:

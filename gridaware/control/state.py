@@ -58,6 +58,8 @@ class NodeTrack:
     """What the connection limit alone asks: it holds without an end."""
     lease_seconds: float = 0.0
     """When the lease was last sent."""
+    lease_ends_seconds: float | None = None
+    """When what was last sent ends; None = not by itself."""
     agent_socket: str = ""
     results: dict[str, GpuResult] = field(default_factory=dict)
 
@@ -143,6 +145,8 @@ class State:
     meter: list[tuple[float, float]] = field(default_factory=list)
     """(monotonic seconds, site watts), oldest first."""
     meter_watts: float = 0.0
+    meter_silent: bool = False
+    """``meter_watts`` is made from the GPUs' readings, for want of the meter's."""
     gpu_watts: float = 0.0
     ray_free_gpus: float | None = None
     ray_total_gpus: float | None = None
@@ -155,6 +159,8 @@ class State:
     unresolved_watts: float = 0.0
     expected_watts: float = 0.0
     """What the plan in force expects at the meter, now."""
+    owed_watts: float | None = None
+    """What the binding event allows; None = nothing is owed."""
     descent_seconds: float | None = None
     """When the ramp down of what binds began."""
     descent_watts: float = 0.0
@@ -175,6 +181,13 @@ class State:
     def meter_of(self, gpu_watts: float) -> float:
         """What the meter shows while the GPUs draw that much."""
         return self.site.overhead.meter_watts(gpu_watts) + self.offset_watts
+
+    def reached_watts(self, now_seconds: float) -> float | None:
+        """How far the way back has come under the ramp; None = there is none, or no ramp."""
+        ramp = self.site.ramp.up_watts_per_minute
+        if ramp is None or self.release_seconds is None:
+            return None
+        return self.release_watts + ramp * max(now_seconds - self.release_seconds, 0.0) / 60.0
 
     def gpu_share_of(self, meter_watts: float) -> float:
         """What the GPUs may draw so that the meter shows no more than that."""

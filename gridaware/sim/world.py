@@ -24,6 +24,7 @@ from gridaware.control.replay import rebuild
 from gridaware.control.site import Site
 from gridaware.control.stimuli import (
     AttemptStatus,
+    JobCommanded,
     JobSubmitted,
     NodeLost,
     RunnerReported,
@@ -43,11 +44,12 @@ from gridaware.domain.wire import Fenced, Heartbeat, JobProgress, SampleBatch
 from gridaware.planning.model import CurveBook
 from gridaware.sim.meter import SimMeter
 from gridaware.sim.plant import Plant
-from gridaware.sim.site import NodeSpec, PlantSpec, SiteSpec, build_window
+from gridaware.sim.site import NodeSpec, PlantSpec, SiteSpec, build_window, gpu_entries
+from gridaware.sim.window import GpuSlot
 from gridaware.sim.world_jobs import Manner, SimRay
 from gridaware.sim.world_node import SimNode
 
-__all__ = ["World", "WorldSpec"]
+__all__ = ["EPOCH", "World", "WorldSpec"]
 
 EPOCH = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 SILENCE_SECONDS = 5.0
@@ -63,6 +65,8 @@ class WorldSpec:
     site: Site
     nodes: tuple[NodeSpec, ...] = (NodeSpec("a100-400", 8),) * 2
     overhead: SiteSpec = field(default_factory=SiteSpec)
+    found_share: float = 1.0
+    """The limit that stands on every GPU at the beginning, as a share of its default."""
 
 
 class _Ledger:
@@ -105,8 +109,10 @@ class World:
         self.clock = ManualClock(EPOCH)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        plant = PlantSpec(spec.nodes, spec.overhead)
+        self.plant_spec = plant = PlantSpec(spec.nodes, spec.overhead)
         self.window = build_window(plant, seed, curves=book)
+        for slot in self.gpus():
+            slot.requested_watts = round(spec.found_share * slot.default_watts)
         node_ids = [f"node-{n + 1}" for n in range(len(spec.nodes))]
         self.ray = SimRay(self.window, node_ids, self.random, self.later, self.seconds)
         self.plant = Plant(
@@ -134,6 +140,7 @@ class World:
         self.alarms: list[Alarm] = []
         self.answers: list[tuple[Signal, Answer]] = []
         """Every signal that a living controller answered."""
+        self.ray.workloads = [frozenset(e.workloads) for e in gpu_entries(plant, book)]
         self.ray.tell_agent = self._tell_agent
         self.ray.tell_control = self._tell_control
         for node in self.nodes.values():
@@ -142,6 +149,10 @@ class World:
         self.control.start()
         for node in self.nodes.values():
             self._keep_connected(node)
+
+    def gpus(self) -> list[GpuSlot]:
+        """The registers of every GPU."""
+        return [slot for n in range(len(self.spec.nodes)) for slot in self.window.gpus_of(n)]
 
     # Time --------------------------------------------------------------------------------------
 
@@ -202,6 +213,12 @@ class World:
         self.answers.append((message, answer))
         return answer
 
+    def stop_jobs(self) -> None:
+        """Users stop everything that runs."""
+        for job_id, track in list(self.control.machine.state.jobs.items()):
+            if not track.job.state.terminal:
+                self.control.post(JobCommanded(job_id, "stop", "user"))
+
     def _again(
         self, feed_id: str, source_id: str, request: EventRequest | None, revision: int
     ) -> None:
@@ -212,15 +229,18 @@ class World:
     def kill_agent(self, node_id: str, down_seconds: float) -> None:
         """``kill -9``; its supervisor starts it again after a while."""
         node = self.nodes[node_id]
-        node.kill()
-        self._lost(node_id)
-        self.later(down_seconds, node.start)
+        if node.alive:
+            node.kill()
+            self._lost(node_id)
+            self.later(down_seconds, node.start)
 
     def kill_control(self, down_seconds: float, *, lose_entries: int = 0) -> None:
         """``kill -9`` of the controller, which may lose the unwritten end of its ledger.
 
         For good where ``down_seconds`` is infinite.
         """
+        if not self.control.alive:
+            return
         epoch = self.control.epoch + 1
         self.control.alive = False
         self.ledger.crash(lose_entries)
@@ -281,11 +301,8 @@ class World:
         self.nodes[node_id].send(message)
 
     def _tell_control(self, status: AttemptStatus) -> None:
-        """Ray's word; a controller that is down hears it when it polls again."""
-        if self.control.alive:
-            self.control.post(RunnerReported((status,)))
-        else:
-            self.later(1.0, lambda: self._tell_control(status))
+        """Ray's word, as the poller finds it."""
+        self.control.post(RunnerReported((status,)))
 
 
 class _Control:
@@ -310,6 +327,9 @@ class _Control:
         """Take over."""
         self.post(Started(self.epoch))
         self.post(SiteConfigured(self.world.spec.site))
+        self.world.ledger.flush()
+        if self.world.ray.statuses:  # the poller of a new controller has seen none of them
+            self.post(RunnerReported(tuple(self.world.ray.statuses.values())))
         self._tick()
 
     def post(self, stimulus: Stimulus) -> list[Any] | None:

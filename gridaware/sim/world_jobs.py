@@ -90,6 +90,10 @@ class SimRay:
         self.seen: set[str] = set()
         self.starts: list[tuple[str, int, int]] = []
         """(job, attempt, step at which it began), oldest first."""
+        self.statuses: dict[str, AttemptStatus] = {}
+        """Every attempt that was started, as Ray remembers it."""
+        self.workloads: list[frozenset[str]] = []
+        """Known on the GPUs of each node."""
         self.asked: set[str] = set()
         """Requests that reached a job: the same one twice is one."""
         self.reports: dict[tuple[str, int], CheckpointReport] = {}
@@ -151,12 +155,17 @@ class SimRay:
         self.starts.append((spec.job_id, attempt, job.first_step))
         for slot in slots:
             load = next(load for load in slot.loads() if load.pid == 0)
-            load.claim(spec.workload or "generic", job.pid, 1)
+            load.claim(self._workload(spec, slot), job.pid, 1)
             job.loads.append(load)
         for node_id in job.nodes:
             self.tell_agent(node_id, self._registration(job, node_id))
-        self.tell_control(AttemptStatus(spec.job_id, attempt, "running"))
+        self._tell(AttemptStatus(spec.job_id, attempt, "running"))
         self._beat(job)
+
+    def _workload(self, spec: JobSpec, slot: GpuSlot) -> str:
+        """What the job is to that GPU: its own class, where the model knows it there."""
+        known = self.workloads[slot.node] if self.workloads else frozenset()
+        return spec.workload if spec.workload in known else "generic"
 
     def _place(self, gpus: int) -> list[GpuSlot] | None:
         taken = {gpu_id for job in self.running.values() for gpu_id in job.node_of}
@@ -170,6 +179,9 @@ class SimRay:
     def _beat(self, job: SimJob) -> None:
         """Work on, and report about once a second."""
         if not job.alive:
+            return
+        if any(slot.lost for slot in job.slots):
+            self._leave(job, "failed", 1)
             return
         rate = min(slot.throughput for slot in job.slots)
         job.work_seconds += BEAT_SECONDS * rate
@@ -263,7 +275,11 @@ class SimRay:
 
     def _forget(self, name: str, job: SimJob, status: str, exit_code: int | None) -> None:
         self.running.pop(name, None)
-        self.tell_control(AttemptStatus(job.spec.job_id, job.attempt, status, exit_code))
+        self._tell(AttemptStatus(job.spec.job_id, job.attempt, status, exit_code))
+
+    def _tell(self, status: AttemptStatus) -> None:
+        self.statuses[f"{status.job_id}-a{status.attempt}"] = status
+        self.tell_control(status)
 
     def _end(self, name: str, status: str, exit_code: int | None) -> None:
         job = self.running.get(name)

@@ -1,0 +1,96 @@
+"""Where the site is between free and held: going down, held, or on its way back.
+
+A way down begins whenever less may be drawn than before, a way back whenever more: also while other
+events still hold, so that neither is faster than the site's ramp.
+"""
+
+from gridaware.control.situation import target_of
+from gridaware.control.state import NodeTrack, State, Turn
+from gridaware.domain.event import GridEvent
+from gridaware.domain.job import JobState
+from gridaware.planning.targets import binding_events
+
+__all__ = ["all_back", "held", "note_phase", "waiting_jobs"]
+
+RESUME_SECONDS = 900.0
+"""An event is over for the grid even if a paused job finds no GPUs for this long."""
+WATT = 1.0
+
+
+def note_phase(turn: Turn, acting: list[GridEvent], *, returning: bool) -> None:
+    """Remember from where, and since when, the site goes down or comes back."""
+    state, now = turn.state, turn.now
+    binding = binding_events(acting, now)
+    owed = binding[0].limit_watts if binding else None
+    before, state.owed_watts = state.owed_watts, owed
+    if owed is None:
+        state.descent_seconds = None
+        if (returning or held(state)) and state.release_seconds is None:
+            _set_free(turn)
+        return
+    levels = [event.reference.watts for event in acting if event.reference is not None]
+    state.ceiling_watts = max(levels, default=None)
+    if before is None or owed < before - WATT:
+        state.descent_seconds, state.descent_watts = now.seconds, state.meter_watts
+    reached = state.reached_watts(now.seconds)
+    if before is not None and owed > before + WATT:
+        if reached is None or reached >= before:
+            _set_free(turn)
+    elif reached is None or reached >= owed:
+        state.release_seconds = None
+
+
+def _set_free(turn: Turn) -> None:
+    state = turn.state
+    state.release_seconds, state.release_watts = turn.now.seconds, state.meter_watts
+
+
+def held(state: State) -> bool:
+    """Whether a node that can be told otherwise holds limits for an event."""
+    return any(n.node.connected and n.lease.limits_watts for n in state.nodes.values())
+
+
+def waiting_jobs(state: State) -> list[str]:
+    """Jobs that were paused for the grid and are to run again."""
+    return [
+        job_id
+        for job_id, track in state.jobs.items()
+        if track.job.state is JobState.PAUSED and track.paused_by in {"", "event"}
+    ]
+
+
+def all_back(turn: Turn) -> bool:
+    """Whether every found limit was read back and every job paused for an event runs again.
+
+    What a standing connection limit holds down is not an event's to give back.
+    """
+    state = turn.state
+    standing = state.site.hard_limit is not None and target_of(turn).aim is None
+    if not all(_node_back(turn, node, standing=standing) for node in state.nodes.values()):
+        return False
+    for track in state.jobs.values():
+        if track.job.state in {JobState.PAUSING, JobState.RESUMING} and track.paused_by in _GRID:
+            return False
+    waiting = waiting_jobs(state)
+    assert state.release_seconds is not None
+    if not waiting or standing:
+        return True
+    if turn.now.seconds - state.release_seconds < RESUME_SECONDS:
+        return False
+    for job_id in waiting:
+        turn.alarm("resume-waits", f"{job_id} is paused and finds no GPUs to run on", job_id)
+    return True
+
+
+_GRID = {"", "event"}
+
+
+def _node_back(turn: Turn, node: NodeTrack, *, standing: bool) -> bool:
+    if node.node.connected:
+        unread = node.acked_sequence < node.sequence
+        return not unread and (standing or not node.limits_watts)
+    # It cannot be told: it gives its limits back by itself, at the end of its lease.
+    slot = node.lease.slot
+    ends = node.lease_ends_seconds
+    own_way = slot.delay_seconds + slot.duration_seconds
+    return not node.limits_watts or ends is None or turn.now.seconds >= ends + own_way
