@@ -82,7 +82,8 @@ def _at_once(
         hold = cap_for_throughput(rows.caps, rows.throughput, np.full(len(settled), HOLD_PACE))
         hold = np.maximum(hold, cap_for_power(rows.caps, rows.power, lowest))
     else:
-        hold = np.where(rows.pausing & situation.rising, rows.cap_watts, rows.found_watts)
+        kept = np.clip(rows.cap_watts, rows.least_watts, rows.found_watts)
+        hold = np.where(rows.pausing & situation.rising, kept, rows.found_watts)
     now = np.where(leaving, at(rows.caps, rows.power, hold), power)
     caps = np.where(leaving, hold, settled)
     working = on_gpus & ~rows.starting

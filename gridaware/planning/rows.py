@@ -60,6 +60,8 @@ class Rows:
     draw_watts: Floats
     cap_watts: Floats
     """In force now."""
+    least_watts: Floats
+    """The lowest cap allowed."""
     found_watts: Floats
     budget_seconds: Floats
     pause_cost_seconds: Floats
@@ -122,6 +124,7 @@ class Rows:
             gpus=gpus,
             draw_watts=draw,
             cap_watts=cap_now,
+            least_watts=np.minimum(least, found),
             found_watts=found,
             budget_seconds=budget,
             pause_cost_seconds=np.where(paused, 0.0, cost),

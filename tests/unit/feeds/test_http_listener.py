@@ -12,7 +12,7 @@ import pytest
 from gridaware.clock import ManualClock
 from gridaware.control.ports import Receipt
 from gridaware.domain.errors import NotFound, Refused, Unavailable
-from gridaware.domain.fixes_feeds import FIXES
+from gridaware.domain.fixes import fix_for
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import Signal
 from gridaware.feeds import http_listener
@@ -80,7 +80,7 @@ def is_problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]
     problem: dict[str, Any] = answer.json()
     assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
     assert answer.headers["content-type"] == "application/problem+json"
-    assert problem["fix"] == FIXES[code]
+    assert problem["fix"] == fix_for(code)
     assert problem["title"]
     assert problem["detail"]
     return problem
