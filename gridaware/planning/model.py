@@ -36,6 +36,10 @@ CLOCK_POINTS = 10
 
 GENERIC_WORKLOAD = "generic"
 
+MOST_CURVES = 4096
+"""Curves of devices that a book keeps: models and limits are what agents say, so not without end.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuClass:
@@ -175,6 +179,10 @@ class CurveBook:
     fallback: str = "a100-400"
     """The class whose shares an unknown model borrows, labelled assumed."""
     _by_name: Mapping[str, GpuEntry] = field(init=False, repr=False, compare=False)
+    _curves: dict[tuple[str, str | None, LimitRange], Curve] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """Made once: every plan asks for the same few, for each GPU."""
 
     def __post_init__(self) -> None:
         by_name = {entry.gpu.name: entry for entry in self.entries}
@@ -212,8 +220,15 @@ class CurveBook:
 
     def curve(self, model: str, workload: str | None, limits: LimitRange) -> Curve:
         """The best curve known for a class of work on a device."""
+        device = (model, workload, limits)
+        known = self._curves.get(device)
+        if known is not None:
+            return known
         gpu = self.gpu(model, limits)
-        return curve_of(gpu, self.workload(gpu, workload), limits)
+        curve = curve_of(gpu, self.workload(gpu, workload), limits)
+        if len(self._curves) < MOST_CURVES:
+            self._curves[device] = curve
+        return curve
 
     def _find(self, name_or_model: str) -> GpuEntry | None:
         entry = self._by_name.get(name_or_model)
