@@ -337,9 +337,10 @@ def _ends_otherwise(turn: Turn, node: NodeTrack, duration: float | None, *, rene
 
 
 def _note_nothing_asked(turn: Turn) -> None:
-    """Nothing is asked, and nothing stands: whatever was short is so no more."""
+    """Nothing is asked and nothing stands: nothing is short, and the way back is over."""
     state = turn.state
     state.unresolved_watts, state.firm_floor_broken, state.admission_stopped = 0.0, False, False
+    state.release_seconds = state.ceiling_watts = None
     turn.calm("unresolved-watts")
     turn.calm("firm-floor-broken")
 

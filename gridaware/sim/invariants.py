@@ -76,7 +76,7 @@ class Invariants:
         entries = gpu_entries(world.plant_spec, world.book)
         self._entries = [e for e, n in zip(entries, world.spec.nodes, strict=True)]
         self._passed: set[str] = set()
-        """Events whose window the wall clock has left behind once."""
+        """Events that were taken back, or whose window the wall clock has once left behind."""
         self._paused_steps: dict[tuple[str, int], int] = {}
         self._best: dict[tuple[str, int], float] = {}
         self._since: dict[str, float] = {}
@@ -140,14 +140,16 @@ class Invariants:
     def _in_force(self) -> Iterable[GridEvent]:
         """Events that the site has accepted and not been released from, by the grid's own word."""
         wall = self.world.clock.wall()
+        for signal, answer in self.world.answers:
+            if signal.request is None and answer.disposition == "accepted":
+                self._passed.add(answer.subject)
         for event_id, track in self._state.events.items():
             event = track.event
             if event.state.acting:
                 self.acted.add(event_id)
             if event.request.end is not None and event.request.end <= wall:
                 self._passed.add(event_id)
-            gone = event.reason in {"Cancelled", "OptedOut"} or event.state is EventState.ANNOUNCED
-            if not gone and event_id not in self._passed and event.opted_out_by is None:
+            if event_id not in self._passed and event.opted_out_by is None:
                 yield replace(event, state=EventState.HOLDING)
 
     def _disturbed(self) -> bool:
@@ -168,7 +170,7 @@ class Invariants:
             fault.at_seconds <= now <= fault.at_seconds + 8.0
             or fault.end_seconds <= now <= fault.end_seconds + 8.0
             for fault in self.plan.faults
-            if fault.kind.value not in {"meter-silent"}
+            if fault.kind.value != "meter-silent"
         )
 
     def _all_found(self) -> bool:
@@ -237,7 +239,7 @@ class Invariants:
     def _much(self) -> float:
         return 0.02 * self.world.window.header.true_site_watts
 
-    def _hold_for(self, name: str, condition: bool, seconds: float, what: str) -> None:  # noqa: FBT001
+    def _hold_for(self, name: str, condition: bool, seconds: float, what: str) -> None:
         at = self.world.seconds()
         if not condition or self._disturbed():
             self._since.pop(name, None)
@@ -340,6 +342,28 @@ class Invariants:
         seq = len(world.ledger.entries)
         moment = Moment(world.seconds(), world.clock.wall())
         self._half = (snapshot_of(world.control.machine, seq, moment), seq)
+
+    def rested(self) -> None:
+        """Nothing has been asked for a while: nobody who could work waits."""
+        if not self.world.control.alive:
+            return
+        ray = self.world.ray
+        busy = {gpu_id for job in ray.running.values() for gpu_id in job.node_of}
+        free: dict[int, int] = {}
+        for slot in self.world.gpus():
+            usable = slot.uuid.decode() not in busy and not self._faulty(slot)
+            free[slot.node] = free.get(slot.node, 0) + usable
+        reasons = {"WaitsForHead"}
+        if self.world.spec.site.hard_limit is not None:
+            reasons |= {"WaitsForPower", "KeepPausedNoRoom"}
+        for job_id, track in self._state.jobs.items():
+            waits = track.job.state in {JobState.QUEUED, JobState.PAUSED}
+            waits = waits and track.plan_reason not in reasons
+            if waits and track.job.spec.gpus <= max(free.values()):
+                self._say(
+                    f"{job_id} is {track.job.state.value} ({track.plan_reason}), needs "
+                    f"{track.job.spec.gpus} GPUs, and {max(free.values())} of one node are idle"
+                )
 
     # At the end --------------------------------------------------------------------------------
 

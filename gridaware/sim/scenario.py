@@ -141,7 +141,10 @@ def scenario(seed: int) -> Scenario:
         ramp=_ramp(random, len(nodes)),
         policy=Policy(
             strategy=random.choice(("tiers", "tiers", "proportional")),
-            params={"dwell_seconds": random.choice((10.0, 20.0, 40.0))},
+            params={
+                "dwell_seconds": random.choice((10.0, 20.0, 40.0)),
+                "rest_seconds": random.choice((10.0, 40.0)),
+            },
         ),
         programmes=programmes,
         feeds=(FeedSpec("f", "webhook", "p"), FeedSpec("g", "webhook", "q")),
@@ -150,7 +153,7 @@ def scenario(seed: int) -> Scenario:
     )
     share = random.choice((1.0, 1.0, 0.9))
     spec = WorldSpec(site, nodes, overheads, found_share=share)
-    jobs = _jobs(random, len(nodes), workloads)
+    jobs = _jobs(random, workloads)
     signals = _signals(random)
     faults = _faults(random, len(nodes), share)
     if random.random() < 0.2:
@@ -176,7 +179,7 @@ def _assumed(random: Random, nodes: tuple[NodeSpec, ...], truth: SiteSpec) -> Ov
 
 
 def _ramp(random: Random, nodes: int) -> Ramp:
-    down = random.choice((None, None, 60_000.0)) if nodes > 0 else None
+    down = random.choice((None, None, 60_000.0))
     up = random.choice((None, 4_000.0, 10_000.0, 30_000.0))
     return Ramp(down, None if up is None else up * nodes)
 
@@ -189,7 +192,7 @@ def _hard_limit(random: Random, spec: WorldSpec) -> HardLimit:
     return HardLimit(round(watts, -2))
 
 
-def _jobs(random: Random, nodes: int, workloads: tuple[str, ...]) -> tuple[PlannedJob, ...]:
+def _jobs(random: Random, workloads: tuple[str, ...]) -> tuple[PlannedJob, ...]:
     jobs = []
     for number in range(random.randint(3, 7)):
         tier = random.choice(tuple(Tier))
@@ -321,6 +324,7 @@ def play(
             watch(world)
 
     world.run(plan.end_seconds, each_second)
+    invariants.rested()
     world.stop_jobs()
     world.run(30.0, each_second)
     invariants.conclude()
