@@ -16,6 +16,7 @@ from gridaware.control.phase import all_back, held, note_phase, waiting_jobs
 from gridaware.control.situation import (
     Question,
     absorb_jobs,
+    absorb_unmanaged,
     admissions,
     question_of,
     startable,
@@ -63,6 +64,7 @@ def absorb(turn: Turn, observation: Observation) -> None:
         del state.meter[:-METER_HISTORY]
     absorb_readings(turn, observation.nodes)
     absorb_jobs(turn, observation.jobs)
+    absorb_unmanaged(turn)
     track_readings(turn)
 
 
@@ -294,9 +296,7 @@ def _send(
         node = state.nodes[node_id]
         state.sequence += 1
         node.sequence, node.decision_id = state.sequence, decision_id
-        if state.site.hard_limit is not None and not event_ids:
-            # What only the connection limit asks stands without an end and without us.
-            node.standing_watts = dict(limits)
+        node.standing_watts = _standing(state, node, limits, for_events=bool(event_ids))
         duration = terms.duration_seconds if limits and event_ids else 0.0
         node.lease = replace(
             terms,
@@ -312,6 +312,22 @@ def _send(
             sequences[node_id] = node.sequence
         turn.publish("node", node_id)
     return sequences
+
+
+def _standing(
+    state: State, node: NodeTrack, limits: Mapping[str, float], *, for_events: bool
+) -> dict[str, float]:
+    """What the connection limit alone asks: it stands without an end and without us.
+
+    While events ask for more it is what it was, but never more than what holds now: a GPU that may
+    draw what it likes under both may do so under one.
+    """
+    if state.site.hard_limit is None:
+        return {}
+    if not for_events:
+        return dict(limits)
+    before = node.standing_watts
+    return {gpu_id: max(before[gpu_id], limits[gpu_id]) for gpu_id in limits if gpu_id in before}
 
 
 def _lease_terms(turn: Turn, acting: list[GridEvent]) -> tuple[float | None, SignalLoss]:

@@ -26,6 +26,8 @@ class GpuHold:
         self.gpu_id = gpu_id
         self.limits: LimitRange | None = None
         self.can_set = False
+        self.described = False
+        """Whether the driver child told its range, permission and limits."""
         self.standing_watts: float | None = None
         """Requested limit last read while we held nothing."""
         self.enforced_watts: float | None = None

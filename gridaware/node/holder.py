@@ -92,7 +92,8 @@ class LeaseHolder:
         for device in inventory.devices:
             hold = self._holds.setdefault(device.gpu_id, GpuHold(device.gpu_id))
             hold.limits = device.limits or hold.limits
-            hold.can_set = device.can_set
+            hold.described = device.error_code is None
+            hold.can_set = device.can_set if hold.described else hold.can_set
             hold.blocked_by = None
             if device.requested_watts is not None and not hold.touched:
                 hold.standing_watts = device.requested_watts
@@ -238,8 +239,14 @@ class LeaseHolder:
 
     @property
     def blocked(self) -> bool:
-        """Whether a GPU does not answer, so that a fresh driver child is worth a try."""
-        return any(h.blocked_by is not None or h.limits is None for h in self._holds.values())
+        """Whether a GPU does not answer, so that a fresh driver child is worth a try.
+
+        So it is while one that we hold may not be set: its found limit is still to be given back.
+        """
+        return any(
+            h.blocked_by is not None or not h.described or (h.touched and not h.can_set)
+            for h in self._holds.values()
+        )
 
     def found_watts(self, gpu_id: str) -> float | None:
         """The limit to restore, None where it could never be read."""

@@ -443,6 +443,8 @@ class Invariants:
                 self._say(f"{job_id}-a{attempt} began at step {step}, saved was {saved}")
 
     def _given_back(self) -> None:
+        if self.world.spec.site.hard_limit is not None and not self.world.control.alive:
+            return  # a connection limit stands without a controller, until a person releases it
         for slot in self.world.gpus():
             found = self._found[slot.uuid]
             if abs(slot.requested_watts - found) > 0.01:
