@@ -120,7 +120,10 @@ class Loop:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(due - self._steady.now().seconds, 0.0)):
                     await self._hurry.wait()
-                due = self._steady.now().seconds
+                # What was asked is decided already; this tick is to see what comes of it, so it
+                # leaves the limits one fast period, and the acknowledgements a free loop.
+                due = min(due, self._steady.now().seconds + 1.0 / self.machine.state.sample_hz)
+                await asyncio.sleep(max(due - self._steady.now().seconds, 0.0))
 
     def _append(self, kind: str, thing: Stimulus | Instruction, now: Moment, *, must: bool) -> None:
         try:

@@ -1,5 +1,6 @@
 """From what is remembered to a question: what every job draws, may lose, and must stay under."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gridaware.control.fleet import STALE_SECONDS
@@ -15,7 +16,15 @@ from gridaware.planning.admission import Admission, Room, Waiting, admit
 from gridaware.planning.learning import CurveLearner
 from gridaware.planning.targets import Descent, Release, is_rising, power_target
 
-__all__ = ["Question", "absorb_jobs", "admissions", "question_of", "startable", "target_of"]
+__all__ = [
+    "Question",
+    "absorb_jobs",
+    "absorb_unmanaged",
+    "admissions",
+    "question_of",
+    "startable",
+    "target_of",
+]
 
 SETTLE_SECONDS = 1.5
 """After a change of limits a job's draw says nothing about its cap for this long."""
@@ -134,7 +143,7 @@ def question_of(turn: Turn, acting: list[GridEvent]) -> Question:
         if view is not None:
             views.append(view)
             gpus_of[job_id] = tuple(gpu.gpu_id for gpu in tracks)
-    for view, gpu_id in _unmanaged(turn, gpus):
+    for view, gpu_id in _unmanaged(turn):
         views.append(view)
         gpus_of[view.job_id] = (gpu_id,)
     named = sum(view.draw_watts for view in views if view.state in _SEEN)
@@ -216,24 +225,46 @@ def _curve(turn: Turn, track: JobTrack, board: Gpu, found: float) -> Curve:
     return track.curve
 
 
-def _unmanaged(turn: Turn, gpus: dict[str, Gpu]) -> list[tuple[JobView, str]]:
+def absorb_unmanaged(turn: Turn) -> None:
+    """Let settled readings teach the curves of GPUs with processes that are not ours.
+
+    Done as readings come in, so that a signal finds the curves made.
+    """
+    if turn.state.site.policy.unmanaged_tier is None:
+        return
+    for track, gpu in _cappable(turn):
+        node = turn.state.nodes[track.node_id]
+        if turn.now.seconds - node.lease_seconds < SETTLE_SECONDS and track.learner is not None:
+            continue
+        before = track.learner or CurveLearner()
+        track.learner = before.observe(_cap_of(track, gpu), track.power_watts)
+        if track.learner.differs(before):
+            of_class = turn.book.curve(gpu.model, None, gpu.limits)
+            track.curve = track.learner.curve(of_class, gpu.found_limit_watts)
+
+
+def _cappable(turn: Turn) -> Iterator[tuple[GpuTrack, Gpu]]:
+    """GPUs with processes that are not ours, whose limits can be set."""
+    gpus = turn.state.gpus
+    for node in turn.state.nodes.values():
+        for gpu in node.node.gpus:
+            track = gpus.get(gpu.gpu_id)
+            if track is not None and track.unmanaged and track.job_id is None and gpu.can_set:
+                yield track, gpu
+
+
+def _cap_of(track: GpuTrack, gpu: Gpu) -> float:
+    return min(track.enforced_watts or gpu.found_limit_watts, gpu.found_limit_watts)
+
+
+def _unmanaged(turn: Turn) -> list[tuple[JobView, str]]:
     """GPUs with processes that are not ours, where the policy lets them be capped."""
     tier = turn.state.site.policy.unmanaged_tier
     if tier is None:
         return []
     views = []
-    for track in turn.state.gpus.values():
-        gpu = gpus.get(track.gpu_id)
-        if gpu is None or not track.unmanaged or track.job_id is not None or not gpu.can_set:
-            continue
+    for track, gpu in _cappable(turn):
         of_class = turn.book.curve(gpu.model, None, gpu.limits)
-        cap = min(track.enforced_watts or gpu.found_limit_watts, gpu.found_limit_watts)
-        node = turn.state.nodes[track.node_id]
-        if turn.now.seconds - node.lease_seconds >= SETTLE_SECONDS or track.learner is None:
-            learned = (track.learner or CurveLearner()).observe(cap, track.power_watts)
-            if track.learner is None or learned.differs(track.learner):
-                track.curve = learned.curve(of_class, gpu.found_limit_watts)
-            track.learner = learned
         view = JobView(
             job_id=UNMANAGED + track.gpu_id,
             tier=tier,
@@ -241,7 +272,7 @@ def _unmanaged(turn: Turn, gpus: dict[str, Gpu]) -> list[tuple[JobView, str]]:
             state=JobState.RUNNING,
             gpu_count=1,
             draw_watts=track.power_watts,
-            cap_watts=cap,
+            cap_watts=_cap_of(track, gpu),
             found_watts=gpu.found_limit_watts,
             least_cap_watts=gpu.limits.least_watts,
             curve=track.curve or of_class,

@@ -265,7 +265,11 @@ class _Sampler:
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
     def rate(self, sample_hz: float) -> None:
-        """Sample this often from now on, the first time at once."""
+        """Sample this often from now on, the first time one period from now.
+
+        The rate is raised together with new limits: sampling at once would hold up their writes and
+        show nothing of them.
+        """
         if sample_hz != self._sample_hz:
             self._sample_hz = sample_hz
             self._changed.set()
@@ -276,6 +280,8 @@ class _Sampler:
             now = self._clock.monotonic_seconds()
             if self._changed.wait(max(0.0, due - now)):
                 self._changed.clear()
+                due = min(due, self._clock.monotonic_seconds() + 1.0 / self._sample_hz)
+                continue
             now = self._clock.monotonic_seconds()
             period = 1.0 / self._sample_hz
             due = max(due + period, now + period / 2)

@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -51,7 +52,7 @@ from gridaware.wiring.curves import load_curves
 from gridaware.wiring.effects import ControlEffects
 from gridaware.wiring.handlers import Handlers, refusal_of
 from gridaware.wiring.meter_reader import MeterReader, open_meter
-from gridaware.wiring.policies import load_policy
+from gridaware.wiring.policies import load_policy, rehearse
 from gridaware.wiring.recovery import quiet, recover, write_snapshot
 from gridaware.wiring.series import SeriesWriter
 from gridaware.wiring.settle import Settler
@@ -89,6 +90,7 @@ class ControlProcess:
         )
         site = settings.site_value(policy)
         book = load_curves()
+        rehearse(policy, book)
         meter = open_meter(settings.site.meter.module, settings.site.meter.options)
         self._store = ControllerStore(
             settings.store_url, site_id=site.name, started_at=clock.wall()
@@ -144,6 +146,9 @@ class ControlProcess:
             )
             await desk.start()
             self._start_threads()
+            # What was made so far stays: searching it for garbage would stop the loop for longer
+            # than a whole response takes.
+            gc.freeze()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._loop.run())
                 tasks.create_task(self._listen())
@@ -259,10 +264,9 @@ class ControlProcess:
             Refused: the machine refuses it.
             Unavailable: it cannot be made durable.
         """
-        answers = self._loop.post(SignalReceived(signal))
-        self.effects.write_waiting()  # what people read is on the disk with the answer
+        answer = _answer(self._loop.post(SignalReceived(signal)))
+        self.effects.write("event", answer.subject)  # what people read is on the disk with it
         await self._store.ledger.durable(self._loop.last_seq)
-        answer = _answer(answers)
         if answer.disposition == "refused":
             raise refusal_of(answer)
         return Receipt(answer.subject, answer.revision, answer.disposition, answer.message)

@@ -23,6 +23,9 @@ from gridaware.wiring.settle import Settler
 
 __all__ = ["ControlEffects"]
 
+WRITE_SECONDS = 0.05
+"""What people read is written this long after it changed: many changes of one thing in a burst of
+acknowledgements are one, and none of it delays a command on its way."""
 _log = logging.getLogger(__name__)
 
 
@@ -83,27 +86,33 @@ class ControlEffects:
             _log.error("the report of %s was not written: %s", event_id, error)
 
     def publish(self, kind: str, thing_id: str) -> None:
-        """Write what people read, once the present turn of the loop is over."""
+        """Write what people read, shortly."""
         if not self._waiting:
             try:
-                asyncio.get_running_loop().call_soon(self.write_waiting)
+                asyncio.get_running_loop().call_later(WRITE_SECONDS, self.write_waiting)
             except RuntimeError:
                 return  # no loop yet: everything is written once it runs
         self._waiting[kind, thing_id] = None
 
     def write_waiting(self) -> None:
         """Write every document that has changed."""
-        waiting, self._waiting = self._waiting, {}
+        for kind, thing_id in list(self._waiting):
+            self.write(kind, thing_id)
+
+    def write(self, kind: str, thing_id: str) -> None:
+        """Write one document now, if it has changed."""
+        if (kind, thing_id) not in self._waiting:
+            return
+        del self._waiting[kind, thing_id]
         at = self._clock.wall()
-        for kind, thing_id in waiting:
-            try:
-                projection = project(self._state(), kind, thing_id, at)
-                if projection is None:
-                    self._store.documents.remove(kind, thing_id, at)
-                else:
-                    self._store.documents.put(kind, thing_id, *projection, at)
-            except GridawareError as error:
-                _log.error("%s %s was not written: %s", kind, thing_id, error)
+        try:
+            projection = project(self._state(), kind, thing_id, at)
+            if projection is None:
+                self._store.documents.remove(kind, thing_id, at)
+            else:
+                self._store.documents.put(kind, thing_id, *projection, at)
+        except GridawareError as error:
+            _log.error("%s %s was not written: %s", kind, thing_id, error)
 
     def close(self) -> None:
         """Finish the reports under way."""

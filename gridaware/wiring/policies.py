@@ -7,14 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gridaware.control.site import Policy
 from gridaware.domain.errors import ConfigError, GridawareError, NotFound
-from gridaware.domain.job import Tier
+from gridaware.domain.job import JobState, Tier
+from gridaware.domain.situation import JobView, Situation
+from gridaware.planning.model import CurveBook
 from gridaware.planning.strategies import STRATEGIES
 from gridaware.planning.strategy import Params
 from gridaware.wiring.data import data_path
 from gridaware.wiring.settings_errors import Complaint, complaints_of, refusal
 from gridaware.wiring.settings_file import read_settings_file
 
-__all__ = ["load_policies", "load_policy", "read_policy"]
+__all__ = ["load_policies", "load_policy", "read_policy", "rehearse"]
 
 
 class _PolicyFile(BaseModel):
@@ -76,3 +78,27 @@ def read_policy(path: Path) -> Policy:
     if complaints or file.duplicates:
         raise refusal(file, complaints)
     return Policy(read.name, read.strategy, dict(read.params), read.unmanaged_tier)
+
+
+def rehearse(policy: Policy, book: CurveBook) -> None:
+    """Plan once for an invented job.
+
+    What planning loads at first use is then there when the first signal comes.
+    """
+    gpu = book.entries[0].gpu
+    job = JobView(
+        job_id="rehearsal",
+        tier=Tier.PREEMPTIBLE,
+        priority=0,
+        state=JobState.RUNNING,
+        gpu_count=1,
+        draw_watts=gpu.greatest_watts,
+        cap_watts=gpu.greatest_watts,
+        found_watts=gpu.greatest_watts,
+        least_cap_watts=gpu.least_watts,
+        curve=book.curve(gpu.name, None, gpu.limits),
+        loss_budget_seconds=0.0,
+        pausable=False,
+    )
+    situation = Situation((job,), 0.0, 0.8 * gpu.greatest_watts, 60.0)
+    STRATEGIES.get(policy.strategy)(situation, policy.params)
