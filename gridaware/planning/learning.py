@@ -24,8 +24,12 @@ NEWS = 0.003
 MOST_POINTS = 12
 TRUSTED_SAMPLES = 5
 """Samples from which a point is believed."""
-BINDS = 0.95
-"""A job that draws this share of what its class does at a cap may simply be held by the cap."""
+BINDS = 0.9
+"""A job that draws this share of what its class does at a cap may simply be held by the cap.
+
+Sensors differ by 5 % from GPU to GPU (arXiv 2312.02741) and curves by a few per cent: taken for
+cool, a GPU would get its found limit back in the middle of an event.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,9 @@ class CurveLearner:
         trusted = [point for point in self.points if point.samples >= TRUSTED_SAMPLES]
         if not trusted:
             return of_class
-        scaled = _shrunk(of_class, _gain(of_class, trusted[-1]))
+        # A few readings at a higher cap show heat that many at a lower one cannot.
+        gain = max(_gain(of_class, point) for point in (trusted[-1], self.points[-1]))
+        scaled = _shrunk(of_class, gain)
         reference = self.reference_rate(scaled, found_watts)
         caps = sorted({*scaled.cap_watts, *(point.cap_watts for point in trusted)})
         power_fix = _correction(

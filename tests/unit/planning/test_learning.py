@@ -43,6 +43,19 @@ def test_a_job_held_by_its_cap_may_be_as_hot_as_its_class(pretrain):
     assert curve.power_at(400.0) == pytest.approx(pretrain.power_at(400.0), rel=0.02)
 
 
+def test_a_sensor_that_shows_too_little_does_not_make_a_capped_gpu_look_cool(pretrain):
+    # Held at 290 W, shown as 7 % less: it would draw far more without its cap.
+    curve = seen(CurveLearner(), 290.0, 0.93 * pretrain.power_at(290.0)).curve(pretrain, 400.0)
+    assert curve.power_at(400.0) > 1.2 * curve.power_at(290.0)
+
+
+def test_few_readings_without_a_cap_outweigh_many_under_one(pretrain):
+    learner = seen(seen(CurveLearner(), 395.0, 355.0, times=3), 290.0, 250.0, times=20)
+    curve = learner.curve(pretrain, 395.0)
+    assert curve.power_at(290.0) == pytest.approx(250.0, rel=0.01)
+    assert curve.power_at(395.0) > 1.2 * curve.power_at(290.0)
+
+
 def test_seen_caps_replace_the_class_and_are_called_measured(pretrain):
     learner = seen(seen(CurveLearner(), 400.0, 380.0, 10.0), 200.0, 190.0, 7.0)
     curve = learner.curve(pretrain, 400.0)
