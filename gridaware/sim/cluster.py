@@ -48,10 +48,13 @@ class SiteOptions:
     gpu: str = "a100-400"
     overheads: float = 0.2
     seed: int = 1
-    with_ray: bool = True
     driver_call_seconds: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Sections of the site's settings file, over what is set here."""
+    serve_environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of control and web alone, such as a wall clock that steps."""
+    agent_environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the agents alone."""
 
 
 class VirtualSite:
@@ -210,7 +213,8 @@ class VirtualSite:
     def start_serve_soon(self) -> Child:
         """Start control and web without waiting for them."""
         argv = [sys.executable, "-m", "gridaware", "serve", "--config"]
-        return self.children.start("serve", [*argv, str(self.settings_file)])
+        environment = self.options.serve_environment
+        return self.children.start("serve", [*argv, str(self.settings_file)], environment)
 
     def wait_for_api(self, serve: Child) -> None:
         """Wait until the API answers."""
@@ -245,7 +249,8 @@ class VirtualSite:
         path = folder / "agent.virtual.yaml"
         path.write_text(yaml.safe_dump(settings), encoding="utf-8")
         argv = [sys.executable, "-m", "gridaware.wiring.agent", "--config", str(path)]
-        self._agents[node] = self.children.start(f"agent-{node}", argv)
+        environment = self.options.agent_environment
+        self._agents[node] = self.children.start(f"agent-{node}", argv, environment)
         return self._agents[node]
 
     def _run_dir(self, node: str) -> Path:

@@ -64,9 +64,12 @@ class Children:
     started: list[Child] = field(default_factory=list)
 
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
-        """Start a process with this environment beside our own; it dies if we are killed."""
+        """Start a process with this environment beside our own; it dies if we are killed.
+
+        What one of the same name said before stays in the log.
+        """
         log = self.folder / f"{name}.log"
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - our own command lines
                 list(argv),
                 stdin=subprocess.DEVNULL,

@@ -1,9 +1,11 @@
 """``gridaware serve``: starts the control and the web process and keeps both going.
 
 The web process may die or stall: control does not notice, and it is started again. When control
-ends, everything ends; its supervisor starts it again, and agents hold their leases meanwhile.
+ends, everything ends; its supervisor starts it again, and agents hold their leases meanwhile. When
+this process itself is killed, both end too: a control left alone would keep the store locked.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ __all__ = ["run"]
 
 RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0)
 STOP_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def run(config: Path, clock: Clock | None = None) -> int:
@@ -64,8 +67,15 @@ class _Supervisor:
     def _start(self, process: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", f"gridaware.wiring.{process}", "--config"]
         return subprocess.Popen(  # noqa: S603 - our own module
-            [*command, str(self._config)], stdin=subprocess.DEVNULL, env=dict(os.environ)
+            [*command, str(self._config)],
+            stdin=subprocess.DEVNULL,
+            env=dict(os.environ),
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - one system call, no locks
         )
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _pause(seconds: float) -> None:
