@@ -76,8 +76,10 @@ def _learn(turn: Turn, track: JobTrack, tracks: list[GpuTrack]) -> None:
     if since < SETTLE_SECONDS or not working:
         return
     cap = min(gpu.enforced_watts for gpu in tracks)
+    # A GPU that did not take its limit draws what it likes; the slowest still sets the pace.
+    under = [gpu.power_watts for gpu in tracks if gpu.enforced_watts <= 1.01 * cap]
     rate = track.steps_per_second if since >= STEADY_SECONDS else None
-    learned = track.learner.observe(cap, track.draw_watts / len(tracks), rate)
+    learned = track.learner.observe(cap, sum(under) / len(under), rate)
     if learned.differs(track.learner):
         track.curve = None
     track.learner = learned
@@ -167,12 +169,19 @@ def question_of(turn: Turn, acting: list[GridEvent]) -> Question:
 def _view(
     turn: Turn, track: JobTrack, tracks: list[GpuTrack], gpus: dict[str, Gpu]
 ) -> JobView | None:
-    """The job as the strategy sees it; None where it has nothing to give and nothing to ask."""
+    """The job as the strategy sees it; None where it has nothing to give and nothing to ask.
+
+    It counts with the GPUs that take limits. What the others draw stands among the watts that no
+    plan changes; where none of them can be reached, the job does.
+    """
     job, spec = track.job, track.job.spec
     by_event = track.paused_by in {"", "event"}
     off = job.state in _COMING or (job.state is JobState.PAUSED and by_event)
-    if not off and (job.state not in _SEEN or not tracks or _left(track)):
-        return None
+    if not off:
+        tracks = [gpu for gpu in tracks if turn.state.nodes[gpu.node_id].node.connected]
+        if job.state not in _SEEN or not tracks or _left(track):
+            return None
+        tracks = [gpu for gpu in tracks if _takes_limits(gpu, gpus)] or tracks
     boards = [gpus[gpu.gpu_id] for gpu in tracks if gpu.gpu_id in gpus]
     boards = boards or [gpus[gpu_id] for gpu_id in job.gpu_ids if gpu_id in gpus]
     boards = boards or list(gpus.values())[:1]
@@ -180,7 +189,7 @@ def _view(
         return None
     found = min(board.found_limit_watts for board in boards)
     least = max(board.limits.least_watts for board in boards)
-    settable = all(board.can_set for board in boards)
+    settable = off or all(_takes_limits(gpu, gpus) for gpu in tracks)
     curve = _curve(turn, track, boards[0], found)
     now = turn.now.seconds
     return JobView(
@@ -189,7 +198,7 @@ def _view(
         priority=spec.priority,
         state=job.state,
         gpu_count=len(tracks) if tracks else spec.gpus,
-        draw_watts=track.draw_watts if job.state in _SEEN else 0.0,
+        draw_watts=0.0 if off else sum(gpu.power_watts for gpu in tracks),
         cap_watts=found if job.cap_watts is None else min(job.cap_watts, found),
         found_watts=found,
         least_cap_watts=min(max(least, spec.min_cap_watts or 0.0), found) if settable else found,
@@ -199,6 +208,12 @@ def _view(
         pause_cost_seconds=PAUSE_OVERHEAD_SECONDS,
         since_change_seconds=now - track.changed_seconds,
     )
+
+
+def _takes_limits(gpu: GpuTrack, gpus: dict[str, Gpu]) -> bool:
+    """Whether a limit asked of it is one that it obeys, as far as its agent has said."""
+    board = gpus.get(gpu.gpu_id)
+    return board is not None and board.can_set and gpu.error is None
 
 
 def _left(track: JobTrack) -> bool:

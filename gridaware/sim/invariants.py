@@ -81,6 +81,8 @@ class Invariants:
         self._best: dict[tuple[str, int], float] = {}
         self._since: dict[str, float] = {}
         self._way: _Way | None = None
+        self._before = 0.0
+        """Drawn before the site was asked for less."""
         self._half: tuple[dict[str, object], int] | None = None
         self._state = world.control.machine.state
 
@@ -283,8 +285,11 @@ class Invariants:
         )
 
     def _reachable(self, slot: GpuSlot) -> bool:
-        node = self.world.nodes[f"node-{slot.node + 1}"]
-        return node.alive and node.connected
+        """Whether its agent can be told, and has said that it may set the limit."""
+        node_id, gpu_id = f"node-{slot.node + 1}", slot.uuid.decode()
+        node, track = self.world.nodes[node_id], self._state.nodes.get(node_id)
+        may = track is not None and any(g.gpu_id == gpu_id and g.can_set for g in track.node.gpus)
+        return node.alive and node.connected and may
 
     def _way_back(self, second: _Second) -> None:
         """No rebound above the pre-event level; no rise faster than the ramp."""
@@ -300,8 +305,10 @@ class Invariants:
             if self._way is not None and ramp is not None:
                 reached = min(reached, self._way.watts + ramp * (second.at - self._way.at) / 60.0)
                 reached = max(reached, self._mean(3.0))
-            self._way = _Way(second.at, reached, max(levels, default=0.0))
+            self._way = _Way(second.at, reached, max([*levels, self._before]))
         elif owed is not None and was is None:
+            if self._way is None:
+                self._before = self._mean(MEAN_SECONDS)
             self._way = None
         way = self._way
         if way is None:
