@@ -64,11 +64,13 @@ fmt: $(STAMP) ## format, and mend what the linter can mend
 docs: $(STAMP) ## write the reference pages from the code
 	$(BIN)/python docs/generate.py
 
-bench: $(STAMP) ## every benchmark, one JSON object each
-	@for program in benchmarks/[a-z]*.py; do \
-	  name=$$(basename $$program .py); \
-	  $(BIN)/python -m benchmarks.$$name -o json || exit 1; \
-	done
+TRIALS ?= 100
+
+bench: $(STAMP) ## every benchmark, one JSON object each; TRIALS=10 for a short one
+	@$(BIN)/python -m benchmarks.plan -o json
+	@$(BIN)/python -m benchmarks.metering -o json
+	@$(BIN)/python -m benchmarks.jobword -o json
+	@$(BIN)/python -m benchmarks.respond --trials $(TRIALS) -o json
 
 clean: ## remove what was built, the virtual environment too
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \

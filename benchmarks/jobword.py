@@ -4,13 +4,14 @@
 ``should_checkpoint`` and ``step`` as a loop does; median of ``--repeats`` runs.
 """
 
-import argparse
-import json
 import mmap
 import statistics
+import sys
 import tempfile
 import timeit
+from collections.abc import Sequence
 
+from benchmarks.program import arguments, report
 from gridaware import train
 from gridaware.clock import SystemClock
 from gridaware.domain.jobword import WORD_BYTES, Action
@@ -52,20 +53,12 @@ def _nanoseconds(call: object, repeats: int) -> float:
     return round(statistics.median(runs) / CALLS * 1e9, 1)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    parser = arguments("jobword", __doc__)  # the seed changes nothing: nothing here is random
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--seed", type=int, default=0, help="nothing here is random")
-    options = parser.parse_args()
-    figures = measure(options.repeats)
-    if options.output == "json":
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:40} {value:10.1f}")
+    return report(lambda options: measure(options.repeats), parser.parse_args(argv))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +33,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.program import arguments, report
 from gridaware.clock import ManualClock, SystemClock
 from gridaware.domain.errors import DeviceError, DriverGone
 from gridaware.domain.moment import Moment
@@ -420,24 +421,25 @@ async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
             await asyncio.sleep(0.05)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print one JSON object."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.metering", description=__doc__)
-    parser.add_argument("-o", "--output", choices=["json"], default="json")
-    parser.add_argument("--seed", type=int, default=1)
+    parser = arguments("metering", __doc__)
     parser.add_argument("--seconds", type=float, default=480.0, help="of virtual time")
     parser.add_argument("--agent-seconds", type=float, default=20.0)
     parser.add_argument("--agent-hz", type=float, default=10.0)
     parser.add_argument("--agent-gpus", type=int, default=8)
-    options = parser.parse_args(arguments)
+    return report(measure, parser.parse_args(argv))
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Accuracy in virtual time, then the cost of the real processes."""
     found: dict[str, Any] = {"seed": options.seed, "gpu": GPU}
     found |= meter_jobs(options.seed, options.seconds)
     with tempfile.TemporaryDirectory(prefix="gw") as folder:
         found |= asyncio.run(
             measure_agent(Path(folder), options.agent_seconds, options.agent_hz, options.agent_gpus)
         )
-    print(json.dumps(found))
-    return 0
+    return found
 
 
 if __name__ == "__main__":

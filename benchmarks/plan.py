@@ -8,13 +8,14 @@ time at 100 000 GPUs over that at 1 000.
 
 import argparse
 import gc
-import json
 import random
 import statistics
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.program import arguments, report
 from gridaware.clock import SystemClock
 from gridaware.domain.curve import Curve
 from gridaware.domain.fleet import LimitRange
@@ -84,8 +85,9 @@ def _unlike_any_other(curve: Curve, chance: random.Random) -> Curve:
     )
 
 
-def measure(strategy_name: str, seed: int) -> dict[str, object]:
+def measure(options: argparse.Namespace) -> dict[str, object]:
     """Time the strategy at every size."""
+    strategy_name, seed = options.strategy, options.seed
     clock, book, strategy = SystemClock(), load_curves(), STRATEGIES.get(strategy_name)
     strategy(random_situation(100, 10, book, seed), {})  # imports and first-call costs
     cases = []
@@ -111,23 +113,12 @@ def measure(strategy_name: str, seed: int) -> dict[str, object]:
     }
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description="Time planning from Situation to Plan.")
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="table")
-    parser.add_argument("--seed", type=int, default=1)
+    parser = arguments("plan", __doc__)
     parser.add_argument("--strategy", choices=STRATEGIES.names(), default="tiers")
-    options = parser.parse_args()
-    figures = measure(options.strategy, options.seed)
-    if options.output == "json":
-        json.dump(figures, sys.stdout)
-        print()
-        return
-    print(f"{'GPUs':>8} {'jobs':>7} {'ms':>9}")
-    for case in figures["cases"]:
-        print(f"{case['gpus']:>8} {case['jobs']:>7} {1e3 * case['seconds']:>9.2f}")
-    print(f"from 1 000 to 100 000 GPUs: {figures['growth_1000_to_100000']:.1f} times the time")
+    return report(measure, parser.parse_args(argv))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,12 +10,12 @@ GPU's enforced limit read back); *confirmed* is the first 20 Hz sample of the pl
 power from which all samples of the next 2 s are at or below the target, else the trial failed.
 
 Every GPU carries a load of a process that is not ours, which the policy lets be capped, so no Ray
-is needed. Each trial asks for a reduction of 10 to 40 % of the GPU power, at the site meter. The
-first trials, in which the controller meets these loads for the first time, are counted too.
+is needed, and every GPU gives its share, so that each gets a new limit. Each trial asks for a
+reduction of 10 to 40 % of the GPU power, at the site meter. The first trials, in which the
+controller meets these loads for the first time, are counted too.
 """
 
 import argparse
-import json
 import math
 import os
 import random
@@ -26,6 +26,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import requests
+import yaml
+
+from benchmarks.program import arguments, report
 from benchmarks.rawtcp import RawFanout
 from gridaware.client import Client
 from gridaware.clock import SystemClock
@@ -39,6 +43,21 @@ SAMPLE_SECONDS = 0.05
 GIVE_UP_SECONDS = 6.0
 RAW_ROUNDS = 100
 WORKLOADS = ("bert", "resnet50")
+SLOPE = 1.1
+"""Meter watts for a watt of the GPUs."""
+POLICY = {
+    "name": "everybody",
+    "description": "Every GPU gives its share, so that every GPU gets a new limit.",
+    "strategy": "proportional",
+    "unmanaged_tier": "preemptible",
+}
+SETTINGS: dict[str, Any] = {
+    "site": {"overhead": {"fixed_watts": 1500.0, "slope": SLOPE}, "settle_after_seconds": 0.5},
+    "control": {"policy": "everybody", "policy_dir": "policies"},
+    "programmes": [
+        {"id": "demand-response", "deadline_seconds": 5.0, "settlement_interval_seconds": 5.0}
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -51,15 +70,17 @@ class Trial:
     reduction: float
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark and print one JSON object."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.respond", description=__doc__)
+    parser = arguments("respond", __doc__)
     parser.add_argument("--agents", type=int, default=8)
     parser.add_argument("--gpus-per-agent", type=int, default=8)
     parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", choices=["json"], default="json")
-    options = parser.parse_args(arguments)
+    return report(measure, parser.parse_args(argv))
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Build the site, run every trial, and take it down again."""
     site = VirtualSite(
         SiteOptions(
             nodes=options.agents,
@@ -67,20 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             gpu="v100-250",
             seed=options.seed,
             driver_call_seconds=CALL_SECONDS,
-            settings={
-                "site": {
-                    "overhead": {"fixed_watts": 1500.0, "slope": 1.1},
-                    "settle_after_seconds": 0.5,
-                },
-                "control": {"policy": "unmanaged"},
-                "programmes": [
-                    {
-                        "id": "demand-response",
-                        "deadline_seconds": 5.0,
-                        "settlement_interval_seconds": 5.0,
-                    }
-                ],
-            },
+            settings=SETTINGS,
         )
     )
     try:
@@ -89,13 +97,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fanout = raw.measure(_payload(options.gpus_per_agent), RAW_ROUNDS)
     finally:
         site.end()
-    sys.stdout.write(json.dumps(_summary(options, trials, fanout), indent=2) + "\n")
-    return 0
+    return _summary(options, trials, fanout)
 
 
 def _run(site: VirtualSite, options: argparse.Namespace) -> list[Trial]:
     site.start_plant()
     site.configure()
+    policies = site.settings_file.parent / "policies"
+    policies.mkdir()
+    (policies / "everybody.yaml").write_text(yaml.safe_dump(POLICY), encoding="utf-8")
     serve = site.start_serve_soon()
     site.wait_for_api(serve)
     site.start_agents()
@@ -106,9 +116,11 @@ def _run(site: VirtualSite, options: argparse.Namespace) -> list[Trial]:
     time.sleep(6.0)
     draw = random.Random(options.seed)
     trials = []
-    for number in range(options.trials):
-        trials.append(_trial(site, client, window, number, draw.uniform(0.10, 0.40)))
-        _note(number, trials[-1])
+    with requests.Session() as sender:
+        for number in range(options.trials):
+            asked = draw.uniform(0.10, 0.40)
+            trials.append(_trial(site, client, sender, window, number, asked))
+            _note(number, trials[-1])
     return trials
 
 
@@ -124,12 +136,17 @@ def _load(window: Window, nodes: int) -> None:
 
 
 def _trial(
-    site: VirtualSite, client: Client, window: Window, number: int, reduction: float
+    site: VirtualSite,
+    client: Client,
+    sender: requests.Session,
+    window: Window,
+    number: int,
+    reduction: float,
 ) -> Trial:
     header = window.header
     before = {s.uuid: s.requested_watts for s in _slots(window, site)}
     gpu_watts = sum(slot.true_watts for slot in _slots(window, site))
-    target = header.true_site_watts - reduction * gpu_watts
+    target = header.true_site_watts - SLOPE * reduction * gpu_watts
     event = f"trial-{number}"
     body: dict[str, Any] = {
         "id": event,
@@ -137,14 +154,15 @@ def _trial(
         "duration": "PT60S",
         "target": {"limit_kw": round(target / 1000, 4)},
     }
-    sent = send_signed(site.signals_url, site.webhook_secret.encode(), body, SystemClock())
+    secret, clock = site.webhook_secret.encode(), SystemClock()
+    sent = send_signed(site.signals_url, secret, body, clock, session=sender)
     if sent.status != 200:
         raise RuntimeError(f"refused: {sent.answer}")
     confirmed = _confirm(window, target, sent.sent_seconds)
     clocks = client.event(f"grid.{event}")["clocks"]
     capped = all(s.requested_watts < before[s.uuid] for s in _slots(window, site))
     cancel = {"id": event, "revision": 1, "cancel": True}
-    send_signed(site.signals_url, site.webhook_secret.encode(), cancel, SystemClock())
+    send_signed(site.signals_url, secret, cancel, clock, session=sender)
     _until(lambda: client.event(f"grid.{event}")["state"] in {"restored", "settled"}, 30)
     time.sleep(2.0)
     accepted = clocks["accepted_seconds"] if capped else None
