@@ -5,8 +5,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gridaware.control.columns import from_columns, to_columns
 from gridaware.control.instructions import INSTRUCTIONS, Instruction
-from gridaware.control.stimuli import STIMULI, Stimulus
+from gridaware.control.stimuli import STIMULI, Stimulus, Tick
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.moment import Moment
 
@@ -33,12 +34,12 @@ def from_builtins(builtins: object, kind: type[Value]) -> Value:
 
 
 def encode(thing: Stimulus | Instruction, moment: Moment) -> dict[str, Any]:
-    """One ledger body: ``{"type", "moment", "value"}``."""
-    return {
-        "type": type(thing).__name__,
-        "moment": to_builtins(moment),
-        "value": to_builtins(thing),
-    }
+    """One ledger body: ``{"type", "moment", "value"}``; of a tick, the readings as columns."""
+    if isinstance(thing, Tick):
+        value: Any = {"observation": to_columns(thing.observation)}
+    else:
+        value = to_builtins(thing)
+    return {"type": type(thing).__name__, "moment": to_builtins(moment), "value": value}
 
 
 def decode_stimulus(body: dict[str, Any]) -> tuple[Stimulus, Moment]:
@@ -50,7 +51,10 @@ def decode_stimulus(body: dict[str, Any]) -> tuple[Stimulus, Moment]:
     kind = _by_name(STIMULI).get(body.get("type", ""))
     if kind is None:
         raise InvalidInput("stimulus-unknown", f"no stimulus is called {body.get('type')!r}")
-    return from_builtins(body["value"], kind), from_builtins(body["moment"], Moment)
+    value = body["value"]
+    if kind is Tick:
+        value = {"observation": from_columns(value.get("observation", {}))}
+    return from_builtins(value, kind), from_builtins(body["moment"], Moment)
 
 
 def decode_instruction(body: dict[str, Any]) -> Instruction:
