@@ -219,7 +219,6 @@ def start_attempt(turn: Turn, track: JobTrack) -> None:
     track.job = replace(track.job, attempt=track.job.attempt + 1, exit_code=None)
     track.nodes, track.ended, track.saved, track.staying = {}, "", False, []
     track.paused_by = ""
-    turn.calm("resume-waits", track.job.spec.job_id)
     turn.emit(SubmitJob(track.job.spec.job_id, track.job.attempt))
 
 

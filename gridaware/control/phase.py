@@ -4,16 +4,14 @@ A way down begins whenever less may be drawn than before, a way back whenever mo
 events still hold, so that neither is faster than the site's ramp.
 """
 
-from gridaware.control.situation import target_of
+from gridaware.control.situation import startable, target_of, waiting_jobs
 from gridaware.control.state import NodeTrack, State, Turn
 from gridaware.domain.event import GridEvent
 from gridaware.domain.job import JobState
 from gridaware.planning.targets import binding_events
 
-__all__ = ["all_back", "held", "note_phase", "waiting_jobs"]
+__all__ = ["all_back", "held", "note_phase"]
 
-RESUME_SECONDS = 900.0
-"""An event is over for the grid even if a paused job finds no GPUs for this long."""
 WATT = 1.0
 
 
@@ -50,15 +48,6 @@ def held(state: State) -> bool:
     return any(n.node.connected and n.lease.limits_watts for n in state.nodes.values())
 
 
-def waiting_jobs(state: State) -> list[str]:
-    """Jobs that were paused for the grid and are to run again."""
-    return [
-        job_id
-        for job_id, track in state.jobs.items()
-        if track.job.state is JobState.PAUSED and track.paused_by in {"", "event"}
-    ]
-
-
 def all_back(turn: Turn) -> bool:
     """Whether every found limit was read back and every job paused for an event runs again.
 
@@ -71,15 +60,8 @@ def all_back(turn: Turn) -> bool:
     for track in state.jobs.values():
         if track.job.state in {JobState.PAUSING, JobState.RESUMING} and track.paused_by in _GRID:
             return False
-    waiting = waiting_jobs(state)
-    assert state.release_seconds is not None
-    if not waiting or standing:
-        return True
-    if turn.now.seconds - state.release_seconds < RESUME_SECONDS:
-        return False
-    for job_id in waiting:
-        turn.alarm("resume-waits", f"{job_id} is paused and finds no GPUs to run on", job_id)
-    return True
+    # A job whose GPUs were taken or lost meanwhile waits for others, no longer for this event.
+    return standing or not any(startable(turn, state.jobs[j]) for j in waiting_jobs(state))
 
 
 _GRID = {"", "event"}

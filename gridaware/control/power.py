@@ -12,7 +12,7 @@ from gridaware.control.fleet import absorb_readings
 from gridaware.control.guard import guarded, same_limits
 from gridaware.control.instructions import Decide, SampleAt, SendLease
 from gridaware.control.jobs import move_job, request_pause, start_attempt
-from gridaware.control.phase import all_back, held, note_phase, waiting_jobs
+from gridaware.control.phase import all_back, held, note_phase
 from gridaware.control.situation import (
     Question,
     absorb_jobs,
@@ -21,6 +21,7 @@ from gridaware.control.situation import (
     question_of,
     startable,
     target_of,
+    waiting_jobs,
 )
 from gridaware.control.state import METER_HISTORY, NodeTrack, State, Turn
 from gridaware.domain.event import EventState, GridEvent
@@ -223,13 +224,15 @@ def _carry_out_actions(turn: Turn, plan: Plan, question: Question) -> dict[str, 
             caps |= dict.fromkeys(gpu_ids, action.cap_watts)
         if track is None:
             continue  # a GPU whose processes are not ours
-        track.plan_reason, track.plan_numbers = action.reason, action.numbers
         state = track.job.state
+        resumes = action.kind is ActionKind.RESUME and state is JobState.PAUSED
+        if resumes and not startable(turn, track):
+            continue  # the queue says what it waits for
+        track.plan_reason, track.plan_numbers = action.reason, action.numbers
         if action.kind is ActionKind.PAUSE and JOB_LIFE.allows(state, "PauseRequested"):
             request_pause(turn, track, by="event")
-        elif action.kind is ActionKind.RESUME and state is JobState.PAUSED:
-            if startable(turn, track):
-                start_attempt(turn, track)
+        elif resumes:
+            start_attempt(turn, track)
         else:
             _note_cap(turn, action, capped=capped)
     return caps
@@ -411,9 +414,12 @@ def start_jobs(turn: Turn) -> None:
     closed = acting or state.release_seconds is not None or state.admission_stopped
     for answer in admissions(turn, closed=closed):
         track = state.jobs[answer.job_id]
+        paused = track.job.state is JobState.PAUSED
+        if paused and (closed or answer.outcome == "start"):
+            continue  # the plan resumes it, or says why not
         if answer.outcome == "start":
             start_attempt(turn, track)
-        elif answer.outcome == "refuse":
+        elif answer.outcome == "refuse" and not paused:
             track.plan_reason, track.plan_numbers = answer.reason, answer.numbers
             move_job(turn, track, "CannotStart")
         elif (track.plan_reason, track.plan_numbers) != (answer.reason, answer.numbers):

@@ -24,6 +24,7 @@ __all__ = [
     "question_of",
     "startable",
     "target_of",
+    "waiting_jobs",
 ]
 
 SETTLE_SECONDS = 1.5
@@ -32,6 +33,8 @@ STEADY_SECONDS = 8.0
 """Nor does its step rate, which is a mean over seconds."""
 PAUSE_OVERHEAD_SECONDS = 20.0
 """Assumed cost of one pause and resume until a job has shown its own: start-up and warm-up."""
+PAUSED_PRIORITY = 1_000_000
+"""Above every priority that a user may ask for."""
 UNMANAGED = "unmanaged:"
 _SEEN = {JobState.RUNNING, JobState.CAPPED, JobState.STALLED, JobState.PAUSING}
 _COMING = {JobState.STARTING, JobState.RESUMING}
@@ -159,7 +162,8 @@ def question_of(turn: Turn, acting: list[GridEvent]) -> Question:
         other_gpu_watts=max(state.gpu_watts - named - _vanishing_watts(turn), 0.0),
         target_gpu_watts=None if asked is None else state.gpu_share_of(asked),
         horizon_seconds=_horizon(turn, acting),
-        must=any(state.site.programme(e.programme_id).mandatory for e in acting),
+        # The ramp of the way back binds as an obligation does.
+        must=not acting or any(state.site.programme(e.programme_id).mandatory for e in acting),
         rising=is_rising(target) and not hard,
         hard=hard,
     )
@@ -319,20 +323,31 @@ def _horizon(turn: Turn, acting: list[GridEvent]) -> float:
 
 
 def admissions(turn: Turn, *, closed: bool) -> tuple[Admission, ...]:
-    """What becomes of every waiting job now; event-paused jobs come before any queue."""
+    """What becomes of every waiting job now; jobs paused for the grid come before any queue."""
     state = turn.state
+    paused = set(waiting_jobs(state))
     queue = [
         Waiting(
-            job_id=track.job.spec.job_id,
+            job_id=job_id,
             gpus=track.job.spec.gpus,
             placement=track.job.spec.placement,
-            priority=track.job.spec.priority,
+            priority=PAUSED_PRIORITY if job_id in paused else track.job.spec.priority,
             arrival=track.job.submitted_at.timestamp(),
         )
-        for track in state.jobs.values()
-        if track.job.state is JobState.QUEUED and turn.now.seconds >= track.retry_seconds
+        for job_id, track in state.jobs.items()
+        if job_id in paused
+        or (track.job.state is JobState.QUEUED and turn.now.seconds >= track.retry_seconds)
     ]
     return admit(queue, _room(turn), closed=closed) if queue else ()
+
+
+def waiting_jobs(state: State) -> list[str]:
+    """Jobs that were paused for the grid and are to run again."""
+    return [
+        job_id
+        for job_id, track in state.jobs.items()
+        if track.job.state is JobState.PAUSED and track.paused_by in {"", "event"}
+    ]
 
 
 def startable(turn: Turn, track: JobTrack) -> bool:
