@@ -183,7 +183,11 @@ def report(
     form = form_of(output, as_json)
     body = client.event_report(event_id)
     if html is not None:
-        html.write_text(client.event_report_file(event_id, "html"), encoding="utf-8")
+        page = client.event_report_file(event_id, "html")
+        try:
+            html.write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise InvalidInput("report-file-unwritable", f"cannot write {html}: {error}") from error
         tell(f"wrote {html}")
     elif form is Form.CSV:
         write(client.event_report_file(event_id, "csv"))

@@ -90,6 +90,10 @@ class Transport:
             raise TimedOut("api-timeout", f"{self._url} did not answer in time") from error
         except requests.ConnectionError as error:
             raise Unavailable("api-unreachable", f"{self._url} does not answer") from error
+        except requests.exceptions.InvalidJSONError as error:
+            raise InvalidInput(
+                "number-not-finite", "a number of the request is no finite number"
+            ) from error
         except (requests.RequestException, ValueError) as error:
             raise InvalidInput("api-request-malformed", f"{url}: {error}") from error
         if not answer.ok:
@@ -98,7 +102,13 @@ class Transport:
 
 
 def part(name: str) -> str:
-    """A name as one part of a path."""
+    """A name as one part of a path.
+
+    Raises:
+        InvalidInput: it would leave no part, and so name the list or what lies above it.
+    """
+    if name in {"", ".", ".."}:
+        raise InvalidInput("api-name-malformed", f"{name!r} cannot be a name")
     return quote(name, safe="")
 
 

@@ -50,6 +50,7 @@ _CLIENT = {
     "api-unreachable": "Start it with `gridaware serve`, or set GRIDAWARE_URL to where it runs.",
     "api-timeout": "Try again; `gridaware doctor` tells what is slow.",
     "api-url-malformed": "Write the URL with its scheme, such as http://127.0.0.1:8780.",
+    "api-name-malformed": "Give the id as its list shows it.",
     "api-request-malformed": "Check the URL and the key for characters that do not belong there.",
     "api-answer-malformed": "Check that GRIDAWARE_URL is a gridaware of the same version.",
 }

@@ -12,7 +12,7 @@ _JOBS = {
     "job-verb-unknown": "Use pause, resume, hold, release or stop.",
     "job-not-pausable": "Submit it without --no-pause, and with gridaware.train in its loop.",
     "job-entrypoint": "Give a command line: `gridaware job submit -- python train.py`.",
-    "job-gpus": "Ask for a whole number of GPUs, 0 or more.",
+    "job-gpus": "Ask for a whole number of GPUs, 1 or more.",
     "job-priority": "Give a whole number.",
     "job-retries": "Give a whole number, 0 or more.",
     "job-too-long": "Shorten the field.",

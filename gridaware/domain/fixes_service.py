@@ -58,6 +58,7 @@ _REQUESTS = {
     "job-unknown": "List the jobs: `gridaware job list`.",
     "event-unknown": "List the events: `gridaware event list`.",
     "node-unknown": "List the nodes: `gridaware node list`.",
+    "report-file-unwritable": "Name a file in a folder that is there and that you may write.",
     "report-malformed": "Show it with the version of gridaware that made it.",
     "report-unknown": "Wait until the event has ended; its report is made then.",
 }

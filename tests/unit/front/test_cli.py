@@ -400,6 +400,15 @@ def test_a_report_is_written_as_one_page(
     assert [asked.query["format"] for asked in api.asked] == ["json", "html"]
 
 
+def test_a_page_that_cannot_be_written_is_no_bug(
+    api: StubApi, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    api.answer("GET", "/events/e/report", {"event_id": "e"}, b"<html>ok</html>")
+    result = run("event", "report", "e", "--html", str(tmp_path / "none" / "r.html"))
+    assert result.code == 2
+    assert result.err.startswith("error[report-file-unwritable]: ")
+
+
 def test_init_prints_the_key_alone_on_stdout(run: Callable[..., Result], tmp_path: Path) -> None:
     first = run("init", str(tmp_path / "site"), "--node", "n1")
     assert first.code == 0

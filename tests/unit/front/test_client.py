@@ -112,6 +112,24 @@ def test_a_name_cannot_leave_its_part_of_the_path(api: StubApi) -> None:
     assert api.asked[0].path == "/jobs/..%2Fevents%3Fx%3D1"
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_what_names_the_list_or_what_lies_above_is_no_name(api: StubApi, name: str) -> None:
+    api.answer("GET", "/jobs/", {"items": []})
+    client = Client(api.url)
+    for ask in (client.job, client.stop_job, client.event, client.cordon, client.remove_feed):
+        with pytest.raises(InvalidInput) as caught:
+            ask(name)
+        assert caught.value.code == "api-name-malformed"
+    assert api.asked == []
+
+
+def test_a_number_that_is_none_is_called_so_and_never_sent(api: StubApi) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Client(api.url).send_event(target={"reduce_percent": float("nan")}, duration="PT1H")
+    assert caught.value.code == "number-not-finite"
+    assert api.asked == []
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "expected"),
     [
