@@ -1,7 +1,8 @@
 """`gridaware report`: where the energy went."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from gridaware.cli.output import (
     form_of,
     show_record,
     show_rows,
+    write,
 )
 
 __all__ = ["app"]
@@ -77,7 +79,10 @@ def energy(
     output: OutputOption = Form.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the energy went; the lines add up to the meter. JSON is the whole report."""
+    """Show where the energy went; the lines add up to the meter, which is the last.
+
+    JSON is the whole report.
+    """
     client = connect(context)
     form = form_of(output, as_json)
     if form is Form.JSON:
@@ -85,4 +90,18 @@ def energy(
         return
     report = dict(client.energy_report(by=by.value, start=start, end=end))
     part = report.get(PARTS[by])
-    show_rows(part if isinstance(part, list) else [], COLUMNS[by], form)
+    rows = part if isinstance(part, list) else []
+    if by is By.TOTAL and isinstance(report.get("meter"), dict):
+        rows = [*rows, report["meter"]]
+    if form is Form.TABLE:
+        write(_period(report) + "\n\n")
+    show_rows(rows, COLUMNS[by], form)
+
+
+def _period(report: Mapping[str, Any]) -> str:
+    """What the figures cover: the whole periods that were found within what was asked."""
+    start, end = report.get("start"), report.get("end")
+    if start and end:
+        return f"From {start} to {end}"
+    asked = f"{report.get('asked_start')} and {report.get('asked_end')}"
+    return f"Nothing is kept between {asked}"

@@ -373,6 +373,40 @@ def test_a_fleet_is_released_only_with_its_consequence_confirmed(
     assert [asked.body for asked in api.asked] == [{}, {"confirm": "opt out"}]
 
 
+ENERGY = {
+    "asked_start": "2026-07-01T00:00:00Z",
+    "asked_end": "2026-07-02T00:00:00Z",
+    "start": "2026-07-01T06:00:00Z",
+    "end": "2026-07-01T18:00:00Z",
+    "meter": {"name": "meter", "joules": 900.0, "band_joules": 9.0, "coverage": 1.0},
+    "lines": [
+        {"name": "job", "joules": 700.0, "band_joules": 7.0, "coverage": 1.0},
+        {"name": "unexplained", "joules": 200.0, "band_joules": 9.0, "coverage": 1.0},
+    ],
+}
+
+
+def test_energy_shows_the_period_and_the_meter_that_the_lines_add_up_to(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("GET", "/reports/energy", ENERGY)
+    table = run("report", "energy").out.splitlines()
+    assert table[0] == "From 2026-07-01T06:00:00Z to 2026-07-01T18:00:00Z"
+    assert table[-1].split()[:3] == ["meter", "900", "J"]
+    rows = list(csv.DictReader(io.StringIO(run("report", "energy", "-o", "csv").out)))
+    *lines, meter = (float(row["joules"]) for row in rows)
+    assert sum(lines) == meter == 900.0
+
+
+def test_energy_of_a_time_without_readings_says_so(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    api.answer("GET", "/reports/energy", ENERGY | {"start": None, "end": None, "lines": []})
+    assert run("report", "energy").out.startswith(
+        "Nothing is kept between 2026-07-01T00:00:00Z and 2026-07-02T00:00:00Z"
+    )
+
+
 def test_an_explanation_is_a_sentence_to_read(api: StubApi, run: Callable[..., Result]) -> None:
     told = {
         "state": "capped", "state_since": "2026-07-01T14:00:00Z", "reason": "Capped",
