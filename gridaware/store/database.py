@@ -87,11 +87,12 @@ def migrate(engine: Engine) -> None:
     if found == SCHEMA_REVISION:
         return
     # Alembic is heavy to import, and most starts do not need it.
+    # Before the import: it tells of each plugin that it sets up.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}

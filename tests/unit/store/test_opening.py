@@ -145,3 +145,16 @@ def test_the_heartbeat_moves_only_the_newest_epoch(store, reader, noon):
 
 def test_every_refusal_of_the_disk_comes_with_what_to_do():
     assert {code for code in database._SQLITE_CODES.values() if fix_for(code) is None} == set()
+
+
+def test_a_new_store_is_told_in_one_line_of_the_log(store_path):
+    program = "import logging; logging.basicConfig(level=logging.INFO)" + _HOLDER
+    done = subprocess.run(  # in a process of its own, which has not imported alembic yet
+        [sys.executable, "-c", program, store_path],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = done.stderr.splitlines()
+    assert "the store is now at schema" in line
