@@ -70,6 +70,7 @@ STAMP_SECONDS = 0.005
 RELOAD_SECONDS = 40.0
 WALL = datetime(2026, 1, 1, tzinfo=UTC)
 SETTLE_SECONDS = 3.0
+LEAST_SECONDS = 240.0
 
 
 @dataclass
@@ -428,7 +429,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--agent-seconds", type=float, default=20.0)
     parser.add_argument("--agent-hz", type=float, default=10.0)
     parser.add_argument("--agent-gpus", type=int, default=8)
-    return report(measure, parser.parse_args(argv))
+    options = parser.parse_args(argv)
+    if options.seconds < LEAST_SECONDS:
+        parser.error(f"--seconds must be at least {LEAST_SECONDS:g}: jobs last up to 150 s")
+    return report(measure, options)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

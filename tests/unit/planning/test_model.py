@@ -9,7 +9,7 @@ import pytest
 
 from gridaware.domain.errors import ConfigError, InvalidInput, NotFound
 from gridaware.domain.fleet import LimitRange
-from gridaware.planning.model import curve_of, respond
+from gridaware.planning.model import CurveBook, curve_of, respond
 from gridaware.wiring.curves import load_curves
 from gridaware.wiring.data import data_path
 
@@ -173,6 +173,20 @@ def test_unknown_work_gets_the_generic_assumed_class(book):
     assert book.workload(gpu, "knitting") is book.workload(gpu, None)
     assert book.workload(gpu, None).quality == "assumed"
     assert book.curve("a100-400", "pretrain", gpu.limits).quality == "fitted"
+
+
+def test_a_devices_curve_is_made_once_and_strangers_do_not_fill_the_memory(book, monkeypatch):
+    limits = LimitRange(100.0, 250.0, 250.0)
+    assert book.curve("Tesla V100", None, limits) is book.curve("Tesla V100", None, limits)
+    other = book.curve("Tesla V100", None, LimitRange(120.0, 250.0, 250.0))
+    assert other.cap_watts[0] == 120.0
+    fresh = CurveBook(book.entries)
+    monkeypatch.setattr("gridaware.planning.model.MOST_CURVES", 2)
+    curves = [fresh.curve(f"unknown {n}", None, limits) for n in range(4)]
+    assert len(curves) == 4
+    assert fresh.curve("unknown 0", None, limits) is curves[0]
+    assert fresh.curve("unknown 3", None, limits) is not curves[3]
+    assert fresh.curve("unknown 3", None, limits) == curves[3]
 
 
 def test_every_fitted_number_shows_residuals_and_no_assumed_one_does(book):

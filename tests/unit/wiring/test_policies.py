@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from gridaware.control.site import Policy
 from gridaware.domain.errors import ConfigError, NotFound
 from gridaware.domain.job import Tier
 from gridaware.planning.strategies import STRATEGIES
+from gridaware.wiring.curves import load_curves
 from gridaware.wiring.data import data_path
-from gridaware.wiring.policies import load_policies, load_policy, read_policy
+from gridaware.wiring.policies import load_policies, load_policy, read_policy, rehearse
 
 
 @pytest.mark.parametrize("path", sorted(data_path("policies").glob("*.yaml")), ids=lambda p: p.stem)
@@ -16,6 +18,15 @@ def test_a_shipped_policy_is_named_like_its_file(path: Path) -> None:
     policy = read_policy(path)
     assert policy.name == path.stem
     assert policy.strategy in STRATEGIES
+
+
+def test_a_rehearsal_plans_with_the_policys_own_strategy_and_numbers() -> None:
+    book = load_curves()
+    for policy in load_policies():
+        rehearse(policy, book)
+    # What the strategy itself refuses comes out at the start, not with the first signal.
+    with pytest.raises(ConfigError, match="no number is called"):
+        rehearse(Policy("odd", "tiers", {"dwell": 1.0}), book)
 
 
 def test_the_default_is_there_and_an_absent_one_is_named() -> None:
