@@ -178,6 +178,10 @@ def explain(
         return
     write(f"{explanation.get('state')} since {explanation.get('state_since')}: ")
     write(f"{explanation.get('why')} ({explanation.get('reason')})\n")
+    if explanation.get("message"):
+        write(f"the cluster said: {explanation['message']}\n")
+    if explanation.get("stopping_by"):
+        write(f"being stopped by {explanation['stopping_by']}: it may save first\n")
     if explanation.get("plan_why"):
         write(f"latest plan: {explanation['plan_why']} ({explanation.get('plan_reason')})\n")
 

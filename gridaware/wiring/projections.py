@@ -36,15 +36,16 @@ def _job(state: State, job_id: str, at: datetime) -> Projection | None:
     del body["spec"], body["numbers"]
     body["runtime_env"] = json.loads(body.pop("runtime_env_json"))
     body["metadata"] = dict(spec.metadata)
+    planned = bool(track.plan_reason) and not job.state.terminal
     body |= {
         "submission_id": submission_id(job_id, job.attempt) if job.attempt else None,
         "why": sentence(job.reason, _job_numbers(track)),
-        "plan_reason": track.plan_reason or None,
-        "plan_why": _plan_sentence(track) if track.plan_reason else None,
+        "plan_reason": track.plan_reason if planned else None,
+        "plan_why": _plan_sentence(track) if planned else None,
         "draw_watts": round(track.draw_watts, 1),
         "steps_per_second": round(track.steps_per_second, 4),
         "paused_by": track.paused_by or None,
-        "stopping_by": track.stopping or None,
+        "stopping_by": None if job.state.terminal else track.stopping or None,
         "loss_budget_seconds": round(track.loss_budget_seconds, 1),
         "lost_seconds": round(track.lost_seconds, 1),
         "updated_at": at,
@@ -198,7 +199,7 @@ def _status(state: State, site: str, at: datetime) -> Projection:
             "total": len(state.nodes),
         },
         "gpus": {"total": len(state.gpus), "free": state.ray_free_gpus},
-        "alarms": sorted(state.alarms),
+        "alarms": sorted(key.removesuffix("/") for key in state.alarms),
         "updated_at": at,
     }
     return ("acting" if acting else "idle"), body

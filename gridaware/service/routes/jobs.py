@@ -36,6 +36,8 @@ _EXPLAINED = (
     "state_since",
     "reason",
     "why",
+    "message",
+    "stopping_by",
     "plan_reason",
     "plan_why",
     "tier",

@@ -418,6 +418,18 @@ def test_an_explanation_is_a_sentence_to_read(api: StubApi, run: Callable[..., R
     )
 
 
+def test_an_explanation_tells_what_the_cluster_said_and_who_stops_the_job(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    told = {"state": "failed", "state_since": "2026-07-01T14:00:00Z", "reason": "Failed"}
+    told |= {"why": "it failed", "message": "/nope is not a valid path", "stopping_by": "ada"}
+    api.answer("GET", "/jobs/j/explain", told)
+    assert run("job", "explain", "j").out.splitlines()[1:] == [
+        "the cluster said: /nope is not a valid path",
+        "being stopped by ada: it may save first",
+    ]
+
+
 def test_a_removed_feed_is_asked_for_by_its_path(api: StubApi, run: Callable[..., Result]) -> None:
     api.answer("DELETE", "/feeds/f", {})
     assert run("feed", "remove", "f").code == 0

@@ -1,0 +1,35 @@
+"""What people read of the state: no more than is true of it now."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gridaware.control.state import JobTrack, State
+from gridaware.domain.job import Job, JobSpec, JobState
+from gridaware.wiring.projections import project
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+
+def state_with(job_state: JobState) -> State:
+    spec = JobSpec("j", "python train.py", 1)
+    track = JobTrack(Job(spec, job_state, "Started", NOON, NOON))
+    track.plan_reason, track.stopping = "WaitsForHead", "ada"
+    return State(jobs={"j": track}, alarms={"unresolved-watts/": 1.0, "node-lost/gpu-1": 2.0})
+
+
+@pytest.mark.parametrize("ended", [JobState.FAILED, JobState.CANCELLED, JobState.SUCCEEDED])
+def test_a_job_that_has_ended_waits_for_nothing(ended: JobState) -> None:
+    _, body = project(state_with(ended), "job", "j", NOON)
+    assert (body["plan_reason"], body["plan_why"], body["stopping_by"]) == (None, None, None)
+
+
+def test_a_job_that_is_there_shows_its_plan_and_who_stops_it() -> None:
+    _, body = project(state_with(JobState.STARTING), "job", "j", NOON)
+    assert (body["plan_reason"], body["stopping_by"]) == ("WaitsForHead", "ada")
+    assert body["plan_why"].startswith("waits behind a job")
+
+
+def test_an_alarm_of_the_whole_site_has_no_subject() -> None:
+    _, body = project(state_with(JobState.STARTING), "status", "site", NOON)
+    assert body["alarms"] == ["node-lost/gpu-1", "unresolved-watts"]
