@@ -58,7 +58,7 @@ class _Supervisor:
             for process in (web, control):
                 if process is not None:
                     _end(process)
-        return 0 if self._stopping else control.returncode or 0
+        return 0 if self._stopping else _told(control.returncode)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -72,6 +72,13 @@ class _Supervisor:
             env=dict(os.environ),
             preexec_fn=_end_with_parent,  # noqa: PLW1509 - one system call, no locks
         )
+
+
+def _told(code: int) -> int:
+    """Say how control ended, which it could not when it was killed; the exit status to pass on."""
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    sys.stderr.write(f"control {how}; web was stopped, and agents keep their leases\n")
+    return 128 - code if code < 0 else code  # as a shell tells a signal
 
 
 def _end_with_parent() -> None:
