@@ -9,6 +9,7 @@ from typing import Any
 from gridaware.control.codec import to_builtins
 from gridaware.control.state import JobTrack, NodeTrack, State
 from gridaware.domain.event import GridEvent
+from gridaware.domain.fleet import Gpu
 from gridaware.domain.job import submission_id
 from gridaware.domain.reasons import names_of, sentence
 
@@ -108,6 +109,7 @@ def _node(state: State, node_id: str, at: datetime) -> Projection | None:
     track = state.nodes.get(node_id)
     if track is None:
         return None
+    present = track.node.gpus
     body = {
         "node_id": node_id,
         "state": _node_state(track),
@@ -120,9 +122,9 @@ def _node(state: State, node_id: str, at: datetime) -> Projection | None:
         "decision_id": track.decision_id or None,
         "acknowledged": track.acked_sequence >= track.sequence,
         "power_watts": round(
-            sum(g.power_watts for g in state.gpus.values() if g.node_id == node_id), 1
+            sum(state.gpus[g.gpu_id].power_watts for g in present if g.gpu_id in state.gpus), 1
         ),
-        "gpus": [_gpu(state, track, gpu.gpu_id) for gpu in track.node.gpus],
+        "gpus": [_gpu(state, track, gpu) for gpu in present],
         "updated_at": at,
     }
     return str(body["state"]), body
@@ -134,13 +136,12 @@ def _node_state(track: NodeTrack) -> str:
     return "cordoned" if track.node.cordoned else "ready"
 
 
-def _gpu(state: State, node: NodeTrack, gpu_id: str) -> dict[str, Any]:
-    gpu = next(g for g in node.node.gpus if g.gpu_id == gpu_id)
-    seen = state.gpus.get(gpu_id)
-    asked = node.limits_watts.get(gpu_id)
+def _gpu(state: State, node: NodeTrack, gpu: Gpu) -> dict[str, Any]:
+    seen = state.gpus.get(gpu.gpu_id)
+    asked = node.limits_watts.get(gpu.gpu_id)
     enforced = seen.enforced_watts if seen else None
     return {
-        "gpu_id": gpu_id,
+        "gpu_id": gpu.gpu_id,
         "node_id": node.node.node_id,
         "index": gpu.index,
         "model": gpu.model,
