@@ -7,16 +7,15 @@ so: an unmet target must stand in ``unresolved_watts``, a broken floor must be a
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from gridaware.control.codec import to_builtins
-from gridaware.control.replay import rebuild, snapshot_of
+from gridaware.control.replay import snapshot_of
 from gridaware.domain.event import EventState, GridEvent
 from gridaware.domain.job import JobState, Tier
 from gridaware.domain.moment import Moment
 from gridaware.planning.model import respond
 from gridaware.planning.targets import binding_events, ramp_down_seconds
+from gridaware.sim import aftermath
 from gridaware.sim.site import gpu_entries
 from gridaware.sim.window import GpuSlot
 from gridaware.sim.world import World
@@ -305,6 +304,8 @@ class Invariants:
             if self._way is not None and ramp is not None:
                 reached = min(reached, self._way.watts + ramp * (second.at - self._way.at) / 60.0)
                 reached = max(reached, self._mean(3.0))
+            hard = self.world.spec.site.hard_limit
+            levels.append(hard.watts / REBOUND if hard is not None else 0.0)
             self._way = _Way(second.at, reached, max([*levels, self._before]))
         elif owed is not None and was is None:
             if self._way is None:
@@ -329,7 +330,7 @@ class Invariants:
         jobs_came = any(job.work_seconds < 15.0 for job in self.world.ray.running.values())
         if mean > allowed and not (jobs_came and not self.world.control.alive):
             self._say(
-                f"coming back since {way.at - 1000:.0f} s from {way.watts:.0f} W the mean of 10 s is "
+                f"coming back since {way.at - 1000:.0f} s from {way.watts:.0f} W the 10 s mean is "
                 f"{mean:.0f} W, above {allowed:.0f} W (pre-event {way.ceiling_watts:.0f} W)"
             )
             self._way = None
@@ -378,12 +379,16 @@ class Invariants:
         """Everything that only the end shows."""
         self._targets_met()
         self._hard_limit_kept()
-        self._resumed_where_saved()
-        self._given_back()
-        if self.world.control.alive:
-            self._one_result_each()
-            self._told_sensibly()
-            self._replays()
+        world = self.world
+        crashed = any(fault.kind.value == "control-killed" for fault in self.plan.faults)
+        found = {slot.uuid.decode(): self._found[slot.uuid] for slot in world.gpus()}
+        said = [*aftermath.resumed(world, self._paused_steps), *aftermath.given_back(world, found)]
+        if world.control.alive:
+            said += aftermath.results(world, self.acted, crashed=crashed)
+            said += aftermath.told(world, self.acted)
+            said += aftermath.replayed(world, self._half)
+        for what in said:
+            self._say(what)
 
     def _targets_met(self) -> None:
         """The mean of each settlement interval after the deadline."""
@@ -431,7 +436,7 @@ class Invariants:
                     continue
                 self.broken.append(
                     f"seed={self.plan.seed} from {first.at - 1000:.0f} s: the mean of "
-                    f"{hard.averaging_seconds:.0f} s is {mean:.0f} W, the hard limit {hard.watts:.0f} W"
+                    f"{hard.averaging_seconds:.0f} s is {mean:.0f} W, the limit {hard.watts:.0f} W"
                 )
                 return
 
@@ -440,66 +445,3 @@ class Invariants:
             return fault.at_seconds - 5 <= end and fault.end_seconds + 12 >= start
 
         return any(near(fault) for fault in self.plan.faults)
-
-    def _resumed_where_saved(self) -> None:
-        for (job_id, attempt), (_, _, step) in (
-            (start[:2], start) for start in self.world.ray.starts
-        ):
-            saved = self._paused_steps.get((job_id, attempt - 1))
-            if saved is not None and saved != step:
-                self._say(f"{job_id}-a{attempt} began at step {step}, saved was {saved}")
-
-    def _given_back(self) -> None:
-        if self.world.spec.site.hard_limit is not None and not self.world.control.alive:
-            return  # a connection limit stands without a controller, until a person releases it
-        for slot in self.world.gpus():
-            found = self._found[slot.uuid]
-            if abs(slot.requested_watts - found) > 0.01:
-                self._say(
-                    f"{slot.uuid!r} of node-{slot.node + 1} is left at {slot.requested_watts:.1f} W, "
-                    f"found were {found:.1f} W"
-                )
-        for node in self.world.nodes.values():
-            if node.holder.lease is not None or node.holder.holding:
-                self._say(f"{node.node_id} still holds {node.holder.lease}")
-        if self.world.control.alive:
-            for node_id, track in self._state.nodes.items():
-                if not track.lease.empty:
-                    self._say(f"control still has {track.lease} for {node_id}")
-
-    def _one_result_each(self) -> None:
-        finals = [event_id for event_id, final in self.world.settled if final]
-        crashed = any(f.kind.value == "control-killed" for f in self.plan.faults)
-        for event_id in self.acted:
-            count = finals.count(event_id)
-            if count != 1 and not (crashed and count == 2):
-                state = self._state.events[event_id].event.state.value
-                self._say(f"{event_id} ({state}) has {count} final results")
-
-    def _told_sensibly(self) -> None:
-        """Each event hears a beginning and one end, and nothing after it."""
-        for event_id in self._state.events:
-            told = [status for who, status in self.world.told if who == event_id]
-            told = [a for a, b in pairwise([*told, ""]) if a != b]
-            ends = [s for s in told if s in {"completed", "cancelled", "opted-out", "failed"}]
-            if len(ends) > 1 or (ends and told[-1] != ends[0]):
-                self._say(f"{event_id} was told {told}")
-            if event_id in self.acted and not ends:
-                self._say(f"{event_id} acted and never heard an end: {told}")
-
-    def _replays(self) -> None:
-        world = self.world
-        live = to_builtins(world.control.machine.state)
-        whole = rebuild(world.book, None, world.ledger.entries)
-        for difference in whole.differences[:3]:
-            self._say(f"replayed: {difference}")
-        self._compare("from the ledger", live, to_builtins(whole.machine.state))
-        if self._half is not None:
-            snapshot, seq = self._half
-            rest = rebuild(world.book, snapshot, world.ledger.entries[seq:])
-            self._compare("from a snapshot", live, to_builtins(rest.machine.state))
-
-    def _compare(self, how: str, live: dict[str, object], again: dict[str, object]) -> None:
-        odd = [name for name in live if live[name] != again.get(name)]
-        if odd:
-            self._say(f"the state {how} differs in {', '.join(odd)}")

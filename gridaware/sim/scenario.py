@@ -335,18 +335,17 @@ def _submit(world: World, job: PlannedJob) -> Callable[[], None]:
     return lambda: world.submit(job.spec, manner=job.manner, steps=job.steps)
 
 
-def _send(world: World, signal: PlannedSignal) -> Callable[[], object]:
-    return lambda: world.signal(signal.feed_id, signal.source_id, signal.request, signal.revision)
+def _send(world: World, signal: PlannedSignal) -> Callable[[], None]:
+    def send() -> None:
+        world.signal(signal.feed_id, signal.source_id, signal.request, signal.revision)
+
+    return send
 
 
 def _break(world: World, fault: PlannedFault) -> Callable[[], None]:
-    node_id = f"node-{fault.place // GPUS_A_NODE + 1}"
-    slot, header = world.window.gpu(fault.place), world.window.header
-    node = world.window.node(fault.place // GPUS_A_NODE)
-
-    def flag(thing: object, name: str, value: float) -> None:
-        setattr(thing, name, value)
-        world.later(fault.seconds, lambda: setattr(thing, name, 0))
+    number = fault.place // GPUS_A_NODE
+    node_id = f"node-{number + 1}"
+    flag = _FLAGS.get(fault.kind)
 
     def begin() -> None:
         match fault.kind:
@@ -356,27 +355,33 @@ def _break(world: World, fault: PlannedFault) -> Callable[[], None]:
                 world.kill_control(fault.seconds, lose_entries=int(fault.amount))
             case Fault.PARTITION:
                 world.partition(node_id, fault.seconds)
-            case Fault.GPU_LOST:
-                flag(slot, "lost", 1)
-            case Fault.GPU_ERROR:
-                flag(slot, "error_code", 999)
-            case Fault.GPU_DENIED:
-                flag(slot, "permission_denied", 1)
-            case Fault.GPU_HANGS:
-                flag(slot, "hang_seconds", inf)
-            case Fault.LIMITS_IGNORED:
-                flag(slot, "limits_ignored", 1)
             case Fault.METER_SILENT:
-                flag(header, "meter_fault", 1)
+                world.window.header.meter_fault = 1
+                world.later(fault.seconds, lambda: setattr(world.window.header, "meter_fault", 0))
             case Fault.CLOCK_STEP:
                 world.clock.step_wall(fault.amount)
                 world.later(fault.seconds, lambda: world.clock.step_wall(-fault.amount))
             case Fault.DRIVER_RELOAD:
-                for each in world.window.gpus_of(fault.place // GPUS_A_NODE):
+                for each in world.window.gpus_of(number):
                     each.persistence = int(not fault.amount)
-                node.reload_requests += 1
+                world.window.node(number).reload_requests += 1
+            case _ if flag is not None:
+                name, value = flag
+                slot = world.window.gpu(fault.place)
+                setattr(slot, name, value)
+                world.later(fault.seconds, lambda: setattr(slot, name, 0))
 
     return begin
+
+
+_FLAGS: dict[Fault, tuple[str, float]] = {
+    Fault.GPU_LOST: ("lost", 1),
+    Fault.GPU_ERROR: ("error_code", 999),
+    Fault.GPU_DENIED: ("permission_denied", 1),
+    Fault.GPU_HANGS: ("hang_seconds", inf),
+    Fault.LIMITS_IGNORED: ("limits_ignored", 1),
+}
+"""The register of the GPU that breaks it, and how; 0 mends it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -388,15 +393,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quiet", action="store_true", help="only what was broken")
     options = parser.parse_args(arguments)
     plan = scenario(options.seed)
-    out = sys.stdout.write
     if not options.quiet:
-        out(f"{plan.spec}\n")
-        for thing in sorted((*plan.jobs, *plan.signals, *plan.faults), key=lambda t: t.at_seconds):
-            out(f"{thing}\n")
-    invariants = play(plan, load_curves(), None if options.quiet else lambda w: out(line(w)))
-    for broken in invariants.broken:
-        out(f"BROKEN {broken}\n")
+        planned = [f"{thing}\n" for thing in (*plan.jobs, *plan.signals, *plan.faults)]
+        sys.stdout.writelines([f"{plan.spec}\n", *planned])
+    invariants = play(plan, load_curves(), None if options.quiet else _show)
+    sys.stdout.writelines(f"BROKEN {broken}\n" for broken in invariants.broken)
     return 1 if invariants.broken else 0
+
+
+def _show(world: World) -> None:
+    sys.stdout.write(line(world))
 
 
 def line(world: World) -> str:
