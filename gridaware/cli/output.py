@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -184,6 +185,10 @@ _STYLE = {
 }
 
 
+_INSTANT = re.compile(r"([0-9-]{10}T[0-9:]{8})\.[0-9]+(Z|[+-][0-9:]{5})")
+"""With a fraction of its seconds, which a table leaves out; JSON and CSV keep it."""
+
+
 def _text(name: str, value: Any) -> str:
     if value is None or value == "":
         return DASH
@@ -195,7 +200,9 @@ def _text(name: str, value: Any) -> str:
         return ", ".join(f"{key} {_text(key, inner)}" for key, inner in value.items()) or DASH
     if isinstance(value, list | tuple):
         return ", ".join(_text(name, inner) for inner in value) or DASH
-    return _printable(str(value))
+    text = str(value)
+    instant = _INSTANT.fullmatch(text)
+    return _printable(text) if instant is None else "".join(instant.groups())
 
 
 def _printable(text: str) -> str:

@@ -143,6 +143,15 @@ def test_a_table_shows_units_and_cuts_nothing(api: StubApi, run: Callable[..., R
     )
 
 
+def test_a_table_shows_whole_seconds_and_csv_keeps_their_fraction(
+    api: StubApi, run: Callable[..., Result]
+) -> None:
+    since = "2026-07-01T14:00:00.123456Z"
+    api.answer("GET", "/jobs", {"items": [JOB | {"state_since": since}], "next_cursor": None})
+    assert run("job", "list").out.rstrip().endswith("2026-07-01T14:00:00Z")
+    assert since in run("job", "list", "-o", "csv").out
+
+
 def test_an_empty_list_is_a_success(api: StubApi, run: Callable[..., Result]) -> None:
     api.answer("GET", "/events", {"items": [], "next_cursor": None})
     assert run("event", "list", "--json") == Result(0, "[]\n", "")
