@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 
@@ -157,6 +157,7 @@ def type_words(annotation: Any) -> str:
     if arguments:  # a literal
         return " or ".join(f"`{argument}`" for argument in arguments)
     words = {str: "text", float: "number", int: "whole number", bool: "true or false"}
+    words |= {AwareDatetime: "time with its zone"}
     return "null" if annotation is type(None) else words.get(annotation, str(annotation))
 
 
