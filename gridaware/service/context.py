@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request
@@ -9,7 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.responses import Response
 
 from gridaware.clock import Clock
-from gridaware.domain.errors import InvalidInput
+from gridaware.domain.errors import GridawareError, InvalidInput
 from gridaware.service.control_client import ControlClient
 from gridaware.service.keys import KeyRing
 from gridaware.service.settings import WebSettings
@@ -51,6 +52,20 @@ class Web:
             if self._reader is not None:
                 self._reader.close()
                 self._reader = None
+
+    async def note_refused(self, request: Request, refusal: GridawareError, body: object) -> None:
+        """Have control write into the ledger what was refused here; only for holders of a key."""
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or request.method not in {"POST", "DELETE"}:
+            return
+        told = {
+            "door": f"{request.method} {request.url.path}"[:200],
+            "code": refusal.code,
+            "message": refusal.message[:1000],
+            "raw": ascii(body)[:4096],
+        }
+        with suppress(GridawareError):
+            await self.control.send("input.refused", told, actor=self.keys.holder(key))
 
     def controller(self) -> dict[str, Any]:
         """Which controller runs, and how long ago it gave a sign of life."""

@@ -121,12 +121,17 @@ def add_problem_handlers(app: FastAPI) -> None:
         return problem(error)
 
     @app.exception_handler(RequestValidationError)
-    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
-        return _invalid(error)
+    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
+        refusal, wrong = _invalid(error)
+        await request.app.state.web.note_refused(request, refusal, error.body)
+        return problem(refusal, wrong)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        return problem(_of_framework(request, error))
+        refusal = _of_framework(request, error)
+        if refusal.code == "body-malformed":
+            await request.app.state.web.note_refused(request, refusal, "")
+        return problem(refusal)
 
     @app.exception_handler(Exception)
     async def on_bug(_request: Request, error: Exception) -> Response:
@@ -146,7 +151,7 @@ def _kind(error: GridawareError) -> str:
     return type(error).__name__
 
 
-def _invalid(error: RequestValidationError) -> Response:
+def _invalid(error: RequestValidationError) -> tuple[InvalidInput, list[dict[str, str]]]:
     wrong = [
         {
             "where": ".".join(str(part) for part in item["loc"]),
@@ -156,12 +161,10 @@ def _invalid(error: RequestValidationError) -> Response:
         for item in error.errors()
     ]
     if any(item["code"] == "json-invalid" for item in wrong):
-        return problem(InvalidInput("body-malformed", "the body is not JSON"), wrong)
+        return InvalidInput("body-malformed", "the body is not JSON"), wrong
     things = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
     first = f"{wrong[0]['where']}: {wrong[0]['detail']}" if wrong else ""
-    return problem(
-        InvalidInput("request-invalid", f"{things} wrong with the request; {first}"), wrong
-    )
+    return InvalidInput("request-invalid", f"{things} wrong with the request; {first}"), wrong
 
 
 def _of_framework(request: Request, error: HTTPException) -> GridawareError:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import Any, Protocol
 from gridaware.clock import Clock
 from gridaware.domain.errors import Bug, GridawareError, InvalidInput
 
-__all__ = ["Answers", "CommandDesk", "Handler"]
+__all__ = ["Answers", "CommandDesk", "Handler", "tell_holder"]
 
 Handler = Callable[[Mapping[str, Any], str], Awaitable[dict[str, Any]]]
 """(args, actor) → result."""
 LINE_BYTES_AT_MOST = 1 << 20
+TELL_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -120,6 +122,16 @@ class CommandDesk:
             body = json.dumps(result, default=str).encode()
             self._answers.remember(str(key), command, args, actor, body, self._clock.wall())
             return result
+
+
+def tell_holder(path: Path, refusal: GridawareError) -> None:
+    """Tell the controller that holds the store of one that was refused, for its ledger."""
+    told = {"command": "controller.start", "args": {"pid": os.getpid()}, "actor": "second"}
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(TELL_SECONDS)
+        line.connect(str(path))
+        line.sendall(json.dumps(told | {"id": refusal.code}).encode() + b"\n")
+        line.recv(1)  # answered: it is in the ledger
 
 
 def describe(error: GridawareError) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from gridaware.control.stimuli import (
     Tick,
 )
 from gridaware.domain.errors import GridawareError, Refused
+from gridaware.domain.fixes import fix_for
 from gridaware.domain.moment import Moment
 from gridaware.domain.reading import EnergyReading, Observation, Reading
 from gridaware.domain.signal import Signal
@@ -46,7 +47,7 @@ from gridaware.node.link import AgentMessage, LinkServer
 from gridaware.node.tls import controller_context
 from gridaware.store.controller import ControllerStore
 from gridaware.store.reader import StoreReader
-from gridaware.wiring.commands import CommandDesk
+from gridaware.wiring.commands import CommandDesk, tell_holder
 from gridaware.wiring.config import Settings, load_settings
 from gridaware.wiring.curves import load_curves
 from gridaware.wiring.effects import ControlEffects
@@ -60,6 +61,7 @@ from gridaware.wiring.settle import Settler
 __all__ = ["ControlProcess", "main"]
 
 SNAPSHOT_SECONDS = 300.0
+SOCKET = "control.sock"
 SWITCH_SECONDS = 0.0005
 """How long another thread (the store's, a feed's) may keep the loop from the interpreter: Python's
 own 5 ms are a third of a response."""
@@ -142,7 +144,7 @@ class ControlProcess:
                 control.agents_host, control.agents_port, context, self._store.epoch, self
             )
             desk = CommandDesk(
-                self._settings.state_dir / "control.sock",
+                self._settings.state_dir / SOCKET,
                 self._handlers.by_name(),
                 self._store.idempotency,
                 self._clock,
@@ -352,9 +354,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        asyncio.run(_serve(load_settings(options.config), SystemClock()))
+        settings = load_settings(options.config)
+        try:
+            asyncio.run(_serve(settings, SystemClock()))
+        except Refused as error:
+            if error.code == "store-locked":
+                tell_holder(settings.state_dir / SOCKET, error)
+            raise
     except GridawareError as error:
-        sys.stderr.write(f"error[{error.code}]: {error.message}\n")
+        fix = fix_for(error.code)
+        told = f"error[{error.code}]: {error.message}\n" + (f"  fix      {fix}\n" if fix else "")
+        sys.stderr.write(told)
         return 4 if isinstance(error, Refused) else 1
     return 0
 

@@ -73,6 +73,8 @@ class Handlers:
         """(args, actor) → result, by the command's name."""
         handlers: dict[str, Handler] = {
             "ping": self._ping,
+            "controller.start": self._controller_start,
+            "input.refused": self._input_refused,
             "feed.add": self._feed_add,
             "feed.remove": self._feed_remove,
             "feed.test": self._feed_test,
@@ -131,6 +133,18 @@ class Handlers:
             "tick_lag_seconds": round(self._loop.tick_lag_seconds, 4),
             "ledger_seq": self._loop.last_seq,
         }
+
+    async def _controller_start(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        """A second controller was started on this store, and says so with its refusal."""
+        del actor
+        raise Refused("store-locked", f"a second controller (pid {args.get('pid')}) was started")
+
+    async def _input_refused(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        """The web process has refused a request before it could become a command."""
+        code, message, door = (_text(args, key, 1000) for key in ("code", "message", "door"))
+        raw = str(args.get("raw", ""))[:4096]
+        self._loop.post(InputRefused(f"{door}:{actor}", code, message, raw))
+        return {}
 
     async def _feed_add(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
         spec = feed_spec_of(args)
@@ -236,8 +250,8 @@ class Handlers:
         return {"opted_out": open_events}
 
 
-def _text(args: Mapping[str, Any], key: str) -> str:
+def _text(args: Mapping[str, Any], key: str, at_most: int = 200) -> str:
     value = args.get(key)
-    if not isinstance(value, str) or not 0 < len(value) <= 200:
-        raise InvalidInput("command-field", f"{key} must be a text of 1 to 200 characters")
+    if not isinstance(value, str) or not 0 < len(value) <= at_most:
+        raise InvalidInput("command-field", f"{key} must be a text of 1 to {at_most} characters")
     return value

@@ -192,7 +192,16 @@ def test_everything_wrong_with_a_body_is_told_at_once(client, control, path, bod
     assert (problem["code"], problem["kind"]) == ("request-invalid", "InvalidInput")
     assert {error["where"] for error in problem["errors"]} == where
     assert all(error["detail"] and error["code"] for error in problem["errors"])
-    assert control.requests == []
+    for_the_ledger(control, path, "request-invalid")
+
+
+def for_the_ledger(control, path, code):
+    """Control was asked for nothing, and told what was refused, so that it is kept."""
+    (told,) = control.requests
+    assert told["command"] == "input.refused"
+    assert told["args"]["door"] == f"POST /api/v1/{path}"
+    assert told["args"]["code"] == code
+    assert told["actor"] == "admin"
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -213,7 +222,7 @@ def test_a_body_that_is_not_json_is_a_problem_too(client, control, content):
     )
     assert refusal.status_code in {400, 422}
     assert refusal.json()["code"] in {"body-malformed", "request-invalid"}
-    assert control.requests == []
+    for_the_ledger(control, "jobs", refusal.json()["code"])
 
 
 def test_a_body_beyond_the_limit_is_refused_whatever_it_claims(client, control):
