@@ -8,6 +8,7 @@ import pytest
 GROUPS = {
     "ray": "ray",  # one Ray head for all of them
     "rig": "rig",  # one compiled library
+    "e2e": "e2e",  # one whole site at a time
 }
 """Folder to xdist group: the tests of a group run in one worker, one after another."""
 
