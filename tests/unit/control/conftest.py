@@ -100,14 +100,19 @@ class Bench:
 
     def tick(self, seconds: float = 1.0, **over: object) -> list[Instruction]:
         self.seconds += seconds
-        nodes = []
+        nodes, drawn = [], {}
         for node in sorted({gpu_id[:2] for gpu_id in self.watts}):
             track = self.state.nodes.get(f"n{node[1]}")
             limits = {} if track is None else track.limits_watts
+            drawn |= {
+                gpu_id: min(watts, 0.97 * limits.get(gpu_id, 400.0))
+                for gpu_id, watts in self.watts.items()
+                if gpu_id.startswith(node)
+            }
             gpus = tuple(
                 GpuObservation(
                     gpu_id,
-                    watts,
+                    drawn[gpu_id],
                     None,
                     "drv",
                     limits.get(gpu_id, 400.0),
@@ -115,11 +120,11 @@ class Bench:
                     self.quality,
                     job_id=self.owners.get(gpu_id),
                 )
-                for gpu_id, watts in self.watts.items()
+                for gpu_id in self.watts
                 if gpu_id.startswith(node)
             )
             nodes.append(NodeObservation(f"n{node[1]}", 0.1, gpus))
-        total = sum(self.watts.values())
+        total = sum(drawn.values())
         meter = Reading(total, self.now().wall, Boundary.SITE, Method.METER)
         seen = Observation(
             self.now(),
@@ -147,7 +152,7 @@ class Bench:
         self.post(RunnerReported((AttemptStatus(job_id, attempt, "running"),)))
         self.post(JobRegistered(f"n{node}", job_id, attempt, 0, 7, tuple(ids), None))
         self.post(JobProgress(f"n{node}", job_id, attempt, 0, 5, 2.0))
-        self.tick()
+        self.ticks(12)
 
     def leave(self, job_id: str) -> None:
         for gpu_id in [g for g, owner in self.owners.items() if owner == job_id]:

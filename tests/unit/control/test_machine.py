@@ -28,7 +28,7 @@ from gridaware.control.stimuli import (
 )
 from gridaware.domain.errors import Bug
 from gridaware.domain.event import EventState
-from gridaware.domain.job import Tier
+from gridaware.domain.job import JobState, Tier
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.reading import Boundary, Method, Quality, Reading
@@ -103,7 +103,7 @@ def test_events_wait_for_a_first_reading(make_bench, book) -> None:
     bench.post(bench.signal())
     assert event(bench).state is EventState.SCHEDULED
     assert event(bench).reference is None
-    bench.tick()
+    bench.ticks(2)
     assert event(bench).reference is not None
     assert event(bench).state in {EventState.RAMPING_DOWN, EventState.HOLDING}
 
@@ -170,8 +170,8 @@ def test_a_limit_that_was_not_taken_is_alarmed_and_never_accepted(bench) -> None
     assert event(bench).clocks.accepted_seconds is None
     alarmed = {a.subject for a in bench.of(Alarm) if a.code == "limit-not-set"}
     assert alarmed == set(bench.owners)
-    bench.ticks(2)  # the plan now knows that nothing can be shed there
-    assert bench.state.unresolved_watts > 0
+    bench.ticks(2)  # no cap sheds anything there: the job is asked to leave
+    assert bench.state.jobs["j"].job.state is JobState.PAUSING
     acknowledge(bench)
     assert event(bench).clocks.accepted_seconds is not None
 
