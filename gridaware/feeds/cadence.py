@@ -29,6 +29,8 @@ _OVERDUE = datetime(2000, 1, 1, tzinfo=UTC)
 # warning each second would only bury other lines.
 _log = logging.getLogger("gridaware.feeds.apscheduler")
 _log.setLevel(logging.ERROR)
+# Its executor tells of every poll, at a level below, under a name that it makes itself.
+logging.getLogger("apscheduler").setLevel(logging.WARNING)
 
 
 class Cadence:
