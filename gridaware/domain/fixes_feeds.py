@@ -67,6 +67,7 @@ _LISTENER = {
 }
 
 _FEEDS = {
+    "programme-unknown": "Name a programme of the settings, or declare it there.",
     "feed-kind-unknown": "Use one of the kinds that `gridaware feed add --help` lists.",
     "feed-exists": "Remove it first, or choose another id.",
     "feeds-too-many": "Remove feeds that are no longer used.",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gridaware.clock import Clock
+from gridaware.control.codec import to_builtins
 from gridaware.domain.errors import Bug, GridawareError, InvalidInput
 
 __all__ = ["Answers", "CommandDesk", "Handler", "tell_holder"]
@@ -76,7 +77,9 @@ class CommandDesk:
         try:
             while line := await reader.readline():
                 answer = await self._answer(line)
-                writer.write(json.dumps(answer, separators=(",", ":"), default=str).encode())
+                writer.write(
+                    json.dumps(answer, separators=(",", ":"), default=to_builtins).encode()
+                )
                 writer.write(b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError) as error:
@@ -119,7 +122,7 @@ class CommandDesk:
                 before: dict[str, Any] = json.loads(known)
                 return before
             result = await handler(args, actor)
-            body = json.dumps(result, default=str).encode()
+            body = json.dumps(result, default=to_builtins).encode()
             self._answers.remember(str(key), command, args, actor, body, self._clock.wall())
             return result
 

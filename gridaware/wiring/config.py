@@ -78,6 +78,13 @@ class Settings(BaseSettings):
             twice = sorted({name for name in ids if ids.count(name) > 1})
             if twice:
                 raise ValueError(f"the {kind} id {twice[0]!r} is given twice")
+        declared = [programme.id for programme in self.programmes]
+        for feed in self.feeds if declared else ():
+            if feed.programme not in declared:
+                raise ValueError(
+                    f"the feed {feed.id!r} speaks for the programme {feed.programme!r}; "
+                    f"known: {', '.join(declared)}"
+                )
         return self
 
     @classmethod

@@ -150,6 +150,7 @@ class Handlers:
         spec = feed_spec_of(args)
         if spec.feed_id == ADMIN_FEED:
             raise InvalidInput("feed-id-reserved", f"{ADMIN_FEED!r} names events sent by people")
+        self._check_programme(spec.programme_id)
         check_settings(spec.kind, spec.settings_json)
         known = self._loop.machine.state.feeds.get(spec.feed_id)
         if known is not None and known != spec:
@@ -157,6 +158,15 @@ class Handlers:
         if known is None:
             self._feeds.add(spec, self._steady.now().wall)
         return await self._tell(FeedAdded(spec, actor))
+
+    def _check_programme(self, programme_id: str) -> None:
+        """A site without programmes has plain ones of any name; a mistyped one is no contract."""
+        declared = [p.programme_id for p in self._loop.machine.state.site.programmes]
+        if declared and programme_id not in declared:
+            known = ", ".join(declared)
+            raise NotFound(
+                "programme-unknown", f"there is no programme {programme_id!r}; known: {known}"
+            )
 
     async def _feed_remove(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
         feed_id = _text(args, "feed_id")

@@ -124,6 +124,7 @@ def test_an_unknown_key_names_the_one_that_was_meant(tmp_path: Path, text: str, 
         ("ray: {address: 127.0.0.1}", "pattern"),
         ("programmes: [{id: a}, {id: a}]", "'a' is given twice"),
         ("feeds: [{id: a, kind: webhook}]", "programme is missing"),
+        ("{programmes: [{id: p}], feeds: [{id: a, kind: w, programme: q}]}", "'q'; known: p"),
         ("feeds: [{id: a, kind: w, programme: p, authority: {greatest_depth: 40}}]", "equal to 1"),
     ],
 )

@@ -54,7 +54,12 @@ def test_a_site_without_certificates_is_told_to_make_them(site: Path) -> None:
 
 
 def test_secrets_of_feeds_are_followed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = {"id": "u", "kind": "webhook", "programme": "p", "settings": {"secrets": ["env:S"]}}
+    feed = {
+        "id": "u",
+        "kind": "webhook",
+        "programme": "default",
+        "settings": {"secrets": ["env:S"]},
+    }
     flags = {"feeds": [feed]}
     assert checks(site, "feeds", flags=flags) == [("fail", "feeds.u.secret-missing")]
     monkeypatch.setenv("S", "a secret of more than 16 bytes")
