@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from gridaware.control.events import note_acknowledged
-from gridaware.control.state import GpuTrack, NodeTrack, State, Turn
-from gridaware.domain.fleet import Gpu, Node
+from gridaware.control.state import GpuTrack, NodeTrack, Turn
+from gridaware.domain.fleet import Node
 from gridaware.domain.lease import Lease
 from gridaware.domain.reading import NodeObservation, Quality
 from gridaware.domain.wire import Acknowledged, Hello, NodeFault
@@ -12,7 +12,6 @@ from gridaware.domain.wire import Acknowledged, Hello, NodeFault
 __all__ = [
     "STALE_SECONDS",
     "absorb_readings",
-    "gpu_of",
     "on_acknowledged",
     "on_fault",
     "on_hello",
@@ -22,15 +21,6 @@ __all__ = [
 
 STALE_SECONDS = 5.0
 """A node whose newest sample is older is not believed, and an alarm stands."""
-
-
-def gpu_of(state: State, gpu_id: str) -> Gpu | None:
-    """The GPU by its UUID."""
-    seen = state.gpus.get(gpu_id)
-    node = state.nodes.get(seen.node_id) if seen else None
-    if node is None:
-        return None
-    return next((gpu for gpu in node.node.gpus if gpu.gpu_id == gpu_id), None)
 
 
 def on_hello(turn: Turn, hello: Hello) -> bool:

@@ -23,14 +23,14 @@ from gridaware.control.situation import (
     target_of,
     waiting_jobs,
 )
-from gridaware.control.state import METER_HISTORY, NodeTrack, State, Turn
+from gridaware.control.state import METER_HISTORY, JobTrack, NodeTrack, State, Turn
 from gridaware.domain.event import EventState, GridEvent
 from gridaware.domain.fleet import Gpu
 from gridaware.domain.job import JOB_LIFE, JobState
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.plan import Action, ActionKind, Plan
 from gridaware.domain.programme import SignalLoss
-from gridaware.domain.reading import Observation, Quality
+from gridaware.domain.reading import Method, Observation, Quality
 from gridaware.planning.slots import restore_slots
 from gridaware.planning.strategies import STRATEGIES
 from gridaware.planning.targets import is_rising
@@ -43,6 +43,8 @@ FAST_HZ, SLOW_HZ = 10.0, 1.0
 FAST_SECONDS = 8.0
 """How long the world is read fast after a command."""
 METER_SETTLE_SECONDS = 2.0
+UNHEARD_SECONDS = 60.0
+"""What an earlier controller knew of a node stands for this long."""
 OFFSET_SECONDS = 10.0
 """Time constant of what the overhead model leaves out."""
 LARGE_CHANGE = 0.02
@@ -56,7 +58,7 @@ RAMP_UP_LEASE_SECONDS = 30.0
 def absorb(turn: Turn, observation: Observation) -> None:
     """Take one reading of the world in."""
     state, now = turn.state, turn.now
-    state.gpu_watts = observation.gpu_watts
+    state.gpu_watts = observation.gpu_watts + _unheard_watts(turn, observation)
     _take_meter(turn, observation)
     state.ray_free_gpus = observation.ray_free_gpus
     state.ray_total_gpus = observation.ray_total_gpus
@@ -69,15 +71,30 @@ def absorb(turn: Turn, observation: Observation) -> None:
     track_readings(turn)
 
 
+def _unheard_watts(turn: Turn, observation: Observation) -> float:
+    """What GPUs drew that this controller has not heard of yet, since it has just been started."""
+    heard = {node.node_id for node in observation.nodes}
+    return sum(
+        gpu.power_watts
+        for gpu in turn.state.gpus.values()
+        if gpu.node_id not in heard and turn.now.seconds - gpu.seen_seconds < UNHEARD_SECONDS
+    )
+
+
 def _take_meter(turn: Turn, observation: Observation) -> None:
     """What the site draws; while its meter is silent, what the GPUs' sensors say it draws."""
     state = turn.state
-    state.meter_silent = observation.meter.quality is Quality.SUSPECT
+    state.meter_silent = observation.meter.quality is Quality.SUSPECT or (
+        # A sum without a node that is known, as just after a restart, says far too little.
+        observation.meter.method is Method.DEVICE_SUM
+        and not state.nodes.keys() <= {node.node_id for node in observation.nodes}
+    )
     if not state.meter_silent:
         state.meter_watts = observation.meter.watts
         turn.calm("meter-silent")
         return
-    turn.alarm("meter-silent", "the site meter does not answer; the GPUs' sensors stand in")
+    if observation.nodes:
+        turn.alarm("meter-silent", "the site meter does not answer; the GPUs' sensors stand in")
     # What the overhead model leaves out was learned while the meter spoke: it still holds.
     learned = 1.0 + state.tracker.bias if state.tracker.at_seconds is not None else 1.0
     state.meter_watts = state.meter_of(state.gpu_watts) * learned
@@ -406,6 +423,16 @@ def _pace(turn: Turn, *, fast: bool) -> None:
         turn.emit(SampleAt(hz))
 
 
+def _ray_has_too_few(turn: Turn, track: JobTrack) -> bool:
+    """Whether the whole cluster, as Ray counts it, is too small for the job.
+
+    That agents report too few GPUs is no reason to give a queued job up: one may have lost a GPU,
+    another may not have said hello yet.
+    """
+    total = turn.state.ray_total_gpus
+    return total is not None and track.job.spec.gpus > total
+
+
 def start_jobs(turn: Turn) -> None:
     """Start what the queue allows; nothing while the site is held down or comes back."""
     _pace(turn, fast=False)
@@ -419,7 +446,7 @@ def start_jobs(turn: Turn) -> None:
             continue  # the plan resumes it, or says why not
         if answer.outcome == "start":
             start_attempt(turn, track)
-        elif answer.outcome == "refuse" and not paused:
+        elif answer.outcome == "refuse" and not paused and _ray_has_too_few(turn, track):
             track.plan_reason, track.plan_numbers = answer.reason, answer.numbers
             move_job(turn, track, "CannotStart")
         elif (track.plan_reason, track.plan_numbers) != (answer.reason, answer.numbers):

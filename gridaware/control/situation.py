@@ -268,7 +268,9 @@ def _cappable(turn: Turn) -> Iterator[tuple[GpuTrack, Gpu]]:
     for node in turn.state.nodes.values():
         for gpu in node.node.gpus:
             track = gpus.get(gpu.gpu_id)
-            if track is not None and track.unmanaged and track.job_id is None and gpu.can_set:
+            if track is None or not track.unmanaged or track.job_id is not None:
+                continue
+            if node.node.connected and gpu.can_set and track.error is None:
                 yield track, gpu
 
 

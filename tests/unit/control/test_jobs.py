@@ -328,3 +328,17 @@ def test_a_paused_job_comes_before_the_queue(bench) -> None:
     del bench.owners["g10"]
     bench.ticks(2)
     assert job(bench).state is JobState.RESUMING
+
+
+def test_a_queued_job_outlives_a_lost_gpu_but_not_a_cluster_too_small(bench) -> None:
+    bench.post(JobSubmitted(JobSpec("j", "x", 4), "u"))
+    gpus = bench.state.nodes["n1"].node.gpus
+    bench.hello(1, gpus=gpus[:3])
+    bench.hello(2, gpus=bench.state.nodes["n2"].node.gpus[:3])
+    bench.tick()
+    assert (job(bench).state, bench.state.jobs["j"].plan_reason) == (
+        JobState.QUEUED,
+        "NeverFitsNode",
+    )
+    bench.tick(ray_total_gpus=2.0)
+    assert job(bench).state is JobState.FAILED

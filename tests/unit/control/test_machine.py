@@ -9,12 +9,14 @@ from gridaware.control.instructions import (
     Alarm,
     Decide,
     SampleAt,
+    SendCheckpoint,
     SendLease,
     SettleEvent,
     TellFeed,
 )
 from gridaware.control.preview import preview
 from gridaware.control.signals import OPEN_EVENTS
+from gridaware.control.site import Policy
 from gridaware.control.stimuli import (
     Dispatched,
     EventCommanded,
@@ -366,3 +368,27 @@ def test_a_signal_of_an_admin_needs_no_feed(bench) -> None:
     signal = bench.signal(feed="admin", start=600.0)
     assert isinstance(signal, SignalReceived)
     assert bench.answer(signal).disposition == "accepted"
+
+
+def unmanaged(bench, *gpu_ids: str) -> None:
+    """One reading in which strangers work on those GPUs."""
+    for gpu_id in gpu_ids:
+        bench.watts[gpu_id] = 390.0
+    bench.tick()
+    nodes = tuple(
+        replace(n, gpus=tuple(replace(g, unmanaged=g.gpu_id in gpu_ids) for g in n.gpus))
+        for n in bench.posted[-1][0].observation.nodes
+    )
+    bench.tick(nodes=nodes)
+
+
+@pytest.mark.parametrize(("tier", "capped"), [(None, False), (Tier.FLEX_3, True)])
+def test_strangers_are_capped_only_where_the_policy_says_so(make_bench, tier, capped) -> None:
+    bench = make_bench(policy=Policy(unmanaged_tier=tier))
+    for _ in range(12):
+        unmanaged(bench, "g10", "g11")
+    bench.post(bench.signal(depth=0.2))
+    limits = bench.state.nodes["n1"].limits_watts
+    assert set(limits) == ({"g10", "g11"} if capped else set())
+    assert bench.state.unresolved_watts == 0.0 if capped else bench.state.unresolved_watts > 0
+    assert not bench.of(SendCheckpoint)
