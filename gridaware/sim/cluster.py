@@ -37,6 +37,10 @@ RAY_ENVIRONMENT = {
     "AUTOSCALER_UPDATE_INTERVAL_S": "1",  # how old Ray's count of free GPUs may be
 }
 OBJECT_STORE_BYTES = 80_000_000
+RAY_GRACE_SECONDS = 2.0
+"""Asked to end, `ray start --block` waits ten seconds and more for jobs that are over anyway."""
+AGENT_GRACE_SECONDS = 15.0
+"""It restores every limit first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,8 @@ class VirtualSite:
             "GRIDAWARE_SIM_NODE": str(n),
             "GRIDAWARE_AGENT_SOCKET": str(self._run_dir(self.nodes[n]) / "agent.sock"),
         }
-        return self.children.start(f"ray-{n + 1}", argv, environment)
+        name = f"ray-{n + 1}"
+        return self.children.start(name, argv, environment, grace_seconds=RAY_GRACE_SECONDS)
 
     def _ray_answers(self, nodes: int) -> bool:
         try:
@@ -250,7 +255,9 @@ class VirtualSite:
         path.write_text(yaml.safe_dump(settings), encoding="utf-8")
         argv = [sys.executable, "-m", "gridaware.wiring.agent", "--config", str(path)]
         environment = self.options.agent_environment
-        self._agents[node] = self.children.start(f"agent-{node}", argv, environment)
+        self._agents[node] = self.children.start(
+            f"agent-{node}", argv, environment, grace_seconds=AGENT_GRACE_SECONDS
+        )
         return self._agents[node]
 
     def _run_dir(self, node: str) -> Path:
@@ -268,7 +275,7 @@ class VirtualSite:
         for child in self._agents.values():
             child.process.terminate()
         for child in self._agents.values():
-            child.end(15.0)
+            child.end()
         self.children.end_all()
         if self._own_home:
             shutil.rmtree(self.home, ignore_errors=True)

@@ -31,6 +31,8 @@ class Child:
     name: str
     process: "subprocess.Popen[bytes]"
     log: Path
+    grace_seconds: float = 10.0
+    """How long it may take to end when asked to."""
 
     @property
     def alive(self) -> bool:
@@ -42,13 +44,13 @@ class Child:
         text = self.log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
-    def end(self, grace_seconds: float) -> None:
+    def end(self) -> None:
         """SIGTERM, and SIGKILL after the grace."""
         if not self.alive:
             return
         self.process.terminate()
         try:
-            self.process.wait(grace_seconds)
+            self.process.wait(self.grace_seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(5)
@@ -63,7 +65,14 @@ class Children:
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     started: list[Child] = field(default_factory=list)
 
-    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        grace_seconds: float = 10.0,
+    ) -> Child:
         """Start a process with this environment beside our own; it dies if we are killed.
 
         What one of the same name said before stays in the log.
@@ -79,7 +88,7 @@ class Children:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, no locks
             )
-        child = Child(name, process, log)
+        child = Child(name, process, log, grace_seconds)
         self.started.append(child)
         return child
 
@@ -103,10 +112,10 @@ class Children:
                 raise TimedOut("child-slow", f"{what} took more than {seconds:.0f} s{told}")
             sleep(0.05)
 
-    def end_all(self, grace_seconds: float = 10.0) -> None:
+    def end_all(self) -> None:
         """End everything, newest first, and whatever they left that carries our mark."""
         for child in reversed(self.started):
-            child.end(grace_seconds)
+            child.end()
         for pid in list(self.marked()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
