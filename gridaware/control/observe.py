@@ -91,7 +91,7 @@ class Observer:
             for node_id, node in self._nodes.items()
         )
         gpu_watts = sum(gpu.power_watts for node in nodes for gpu in node.gpus)
-        meter, joules = self._read_meter(moment, overhead, gpu_watts)
+        meter, joules = self._read_meter(moment, overhead, gpu_watts, heard=bool(nodes))
         return Observation(
             moment=moment,
             meter=meter,
@@ -103,7 +103,7 @@ class Observer:
         )
 
     def _read_meter(
-        self, moment: Moment, overhead: Overhead, gpu_watts: float
+        self, moment: Moment, overhead: Overhead, gpu_watts: float, *, heard: bool
     ) -> tuple[Reading, EnergyReading | None]:
         if self._meter is not None:
             reading, energy, seconds = self._meter
@@ -115,7 +115,7 @@ class Observer:
                 at=moment.wall,
                 boundary=Boundary.SITE,
                 method=Method.DEVICE_SUM,
-                quality=Quality.GOOD if self._meter is None else Quality.SUSPECT,
+                quality=Quality.GOOD if heard and self._meter is None else Quality.SUSPECT,
             ),
             None,
         )
