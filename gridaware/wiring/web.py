@@ -12,6 +12,7 @@ import uvicorn
 
 from gridaware.clock import SystemClock
 from gridaware.domain.errors import GridawareError
+from gridaware.domain.fixes import fix_for
 from gridaware.service.app import build_app
 from gridaware.service.settings import WebSettings
 from gridaware.wiring.config import Settings, load_settings
@@ -50,7 +51,9 @@ def main(arguments: list[str] | None = None) -> int:
         settings = web_settings(load_settings(options.config))
         app = build_app(settings, SystemClock())
     except GridawareError as error:
-        sys.stderr.write(f"error[{error.code}]: {error.message}\n")
+        fix = fix_for(error.code)
+        told = f"error[{error.code}]: {error.message}\n" + (f"  fix      {fix}\n" if fix else "")
+        sys.stderr.write(told)
         return 1
     uvicorn.run(
         app,
