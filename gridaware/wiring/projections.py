@@ -43,7 +43,8 @@ def _job(state: State, job_id: str, at: datetime) -> Projection | None:
         "why": sentence(job.reason, _job_numbers(track)),
         "plan_reason": track.plan_reason if planned else None,
         "plan_why": _plan_sentence(track) if planned else None,
-        "draw_watts": round(track.draw_watts, 1),
+        # The last reading of a job that has left was of GPUs on their way down.
+        "draw_watts": round(track.draw_watts, 1) if job.state.on_gpus else 0.0,
         "steps_per_second": round(track.steps_per_second, 4),
         "paused_by": track.paused_by or None,
         "stopping_by": None if job.state.terminal else track.stopping or None,

@@ -15,6 +15,7 @@ def state_with(job_state: JobState) -> State:
     spec = JobSpec("j", "python train.py", 1)
     track = JobTrack(Job(spec, job_state, "Started", NOON, NOON))
     track.plan_reason, track.stopping = "WaitsForHead", "ada"
+    track.draw_watts = 437.0
     return State(jobs={"j": track}, alarms={"unresolved-watts/": 1.0, "node-lost/gpu-1": 2.0})
 
 
@@ -28,6 +29,15 @@ def test_a_job_that_is_there_shows_its_plan_and_who_stops_it() -> None:
     _, body = project(state_with(JobState.STARTING), "job", "j", NOON)
     assert (body["plan_reason"], body["stopping_by"]) == ("WaitsForHead", "ada")
     assert body["plan_why"].startswith("waits behind a job")
+
+
+@pytest.mark.parametrize(
+    ("job_state", "watts"),
+    [(JobState.RUNNING, 437.0), (JobState.PAUSING, 437.0), (JobState.PAUSED, 0.0)],
+)
+def test_a_job_that_has_left_its_gpus_draws_nothing(job_state: JobState, watts: float) -> None:
+    _, body = project(state_with(job_state), "job", "j", NOON)
+    assert body["draw_watts"] == watts
 
 
 def test_an_alarm_of_the_whole_site_has_no_subject() -> None:
