@@ -15,7 +15,6 @@ MATTER_MOST = {
     ("driver child", "holding"),
     ("control", "ramping_down"),
     ("control", "ramping_up"),
-    ("serve", "holding"),
 }
 """In `make test`; the rest of the grid in `make test-all`."""
 GRID = [
