@@ -13,7 +13,7 @@ _JOBS = {
     "job-not-pausable": "Submit it without --no-pause, and with gridaware.train in its loop.",
     "job-entrypoint": "Give a command line: `gridaware job submit -- python train.py`.",
     "job-gpus": "Ask for a whole number of GPUs, 1 or more.",
-    "job-priority": "Give a whole number.",
+    "job-priority": "Give a whole number from -1000 to 1000.",
     "job-retries": "Give a whole number, 0 or more.",
     "job-too-long": "Shorten the field.",
     "job-number-range": "Give a finite number in the range that the message names.",
