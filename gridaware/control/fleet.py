@@ -129,7 +129,19 @@ def on_acknowledged(turn: Turn, ack: Acknowledged) -> None:
 def on_fault(turn: Turn, fault: NodeFault) -> None:
     """An agent reports something a person should know."""
     subject = fault.gpu_id or fault.node_id
+    if fault.code == "gpu-back":
+        _gpu_back(turn, subject)
+        return
     turn.alarm(fault.code, f"{fault.node_id}: {fault.message}", subject)
+
+
+def _gpu_back(turn: Turn, gpu_id: str) -> None:
+    """A GPU that did not answer does so again: it can be capped again."""
+    gpu = turn.state.gpus.get(gpu_id)
+    if gpu is not None:
+        gpu.error = None
+    for code in ("limit-not-set", "device-lost", "device-hung", "device-reset-required"):
+        turn.calm(code, gpu_id)
 
 
 def on_node_command(turn: Turn, node_id: str, verb: str) -> None:
