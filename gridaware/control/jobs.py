@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gridaware.control.instructions import SendCheckpoint, StopJob, SubmitJob
-from gridaware.control.state import JobTrack, Turn
+from gridaware.control.state import JobTrack, State, Turn
 from gridaware.control.stimuli import AttemptStatus, JobCommanded, JobSubmitted, SubmitFailed
 from gridaware.domain.job import JOB_LIFE, PAUSED_EXIT_CODE, Job, JobSpec, JobState, Placement
 from gridaware.domain.wire import (
@@ -26,6 +26,7 @@ __all__ = [
     "on_job_registered",
     "on_job_submitted",
     "on_submit_failed",
+    "progress_matters",
     "request_pause",
     "start_attempt",
     "submit_again",
@@ -271,6 +272,19 @@ def on_job_progress(turn: Turn, message: JobProgress) -> None:
         move_job(turn, track, "ProgressAgain")
         turn.calm("job-stalled", message.job_id)
     turn.publish("job", message.job_id)
+
+
+def progress_matters(state: State, message: JobProgress) -> bool:
+    """Whether a report of progress changes the job's life; all others wait for the next tick.
+
+    A job of a thousand ranks reports thousands of times a second; its Observation says it once.
+    """
+    track = state.jobs.get(message.job_id)
+    return track is None or track.job.state in {
+        JobState.STARTING,
+        JobState.RESUMING,
+        JobState.STALLED,
+    }
 
 
 def on_job_gone(turn: Turn, message: JobGone) -> None:

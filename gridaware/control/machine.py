@@ -76,6 +76,8 @@ def _started(turn: Turn, stimulus: Started) -> None:
         if node.node.connected:
             fleet.on_node_lost(turn, node.node.node_id)
     jobs.submit_again(turn)
+    for track in state.jobs.values():
+        track.progress_seconds = turn.now.seconds  # nobody listened meanwhile: that is no stall
     turn.publish("status", "site")
 
 
@@ -133,6 +135,7 @@ def _event_commanded(turn: Turn, stimulus: EventCommanded) -> None:
 
 def _tick(turn: Turn, stimulus: Tick) -> None:
     power.absorb(turn, stimulus.observation)
+    turn.forget_told_alarms()
     jobs.advance_jobs(turn)
     events.advance_events(turn)
     power.steer(turn, urgent=False)

@@ -1,5 +1,6 @@
 """Reduces what arrives between two ticks to one Observation, the only thing the machine sees."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from gridaware.domain.moment import Moment
@@ -19,6 +20,8 @@ from gridaware.domain.wire import GpuSample, JobProgress, SampleBatch
 
 __all__ = ["Observer"]
 
+NODE_STALE_SECONDS = 5.0
+"""A sum of devices that leaves out a node, or takes it at an older reading, is no reading."""
 METER_STALE_SECONDS = 5.0
 """A meter that has not answered for this long is replaced by the sum of devices."""
 
@@ -80,8 +83,16 @@ class Observer:
         """What Ray says is free and there in all; None when it did not answer."""
         self._ray = counts
 
-    def observe(self, moment: Moment, overhead: Overhead) -> Observation:
-        """Everything since the last call, reduced."""
+    def observe(
+        self, moment: Moment, overhead: Overhead, known_nodes: Collection[str] = ()
+    ) -> Observation:
+        """Everything since the last call, reduced.
+
+        Args:
+            moment: now.
+            overhead: between the GPUs and the meter, where their sum stands in for it.
+            known_nodes: nodes whose GPUs belong to the site, heard of or not.
+        """
         nodes = tuple(
             NodeObservation(
                 node_id=node_id,
@@ -91,7 +102,9 @@ class Observer:
             for node_id, node in self._nodes.items()
         )
         gpu_watts = sum(gpu.power_watts for node in nodes for gpu in node.gpus)
-        meter, joules = self._read_meter(moment, overhead, gpu_watts, heard=bool(nodes))
+        fresh = {node.node_id for node in nodes if node.age_seconds <= NODE_STALE_SECONDS}
+        whole = bool(fresh) and fresh.issuperset(known_nodes)
+        meter, joules = self._read_meter(moment, overhead, gpu_watts, whole=whole)
         return Observation(
             moment=moment,
             meter=meter,
@@ -103,19 +116,20 @@ class Observer:
         )
 
     def _read_meter(
-        self, moment: Moment, overhead: Overhead, gpu_watts: float, *, heard: bool
+        self, moment: Moment, overhead: Overhead, gpu_watts: float, *, whole: bool
     ) -> tuple[Reading, EnergyReading | None]:
         if self._meter is not None:
             reading, energy, seconds = self._meter
             if moment.seconds - seconds <= METER_STALE_SECONDS:
                 return reading, energy
+        quality = Quality.GOOD if self._meter is None else Quality.SUSPECT
         return (
             Reading(
                 watts=round(overhead.meter_watts(gpu_watts), 1),
                 at=moment.wall,
                 boundary=Boundary.SITE,
                 method=Method.DEVICE_SUM,
-                quality=Quality.GOOD if heard and self._meter is None else Quality.SUSPECT,
+                quality=quality if whole else Quality.MISSING,
             ),
             None,
         )

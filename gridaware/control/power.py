@@ -30,13 +30,14 @@ from gridaware.domain.job import JOB_LIFE, JobState
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.plan import Action, ActionKind, Plan
 from gridaware.domain.programme import SignalLoss
-from gridaware.domain.reading import Method, Observation, Quality
+from gridaware.domain.reading import Observation, Quality
 from gridaware.planning.slots import restore_slots
 from gridaware.planning.strategies import STRATEGIES
 from gridaware.planning.targets import is_rising
 
 __all__ = ["absorb", "resend", "start_jobs", "steer"]
 
+RAY_SILENT_SECONDS = 15.0
 PLAN_SECONDS = 1.0
 """Between two plans of one event: silicon, sensors and the one-second mean must settle first."""
 FAST_HZ, SLOW_HZ = 10.0, 1.0
@@ -60,15 +61,28 @@ def absorb(turn: Turn, observation: Observation) -> None:
     state, now = turn.state, turn.now
     state.gpu_watts = observation.gpu_watts + _unheard_watts(turn, observation)
     _take_meter(turn, observation)
-    state.ray_free_gpus = observation.ray_free_gpus
-    state.ray_total_gpus = observation.ray_total_gpus
-    if not state.meter or now.seconds - state.meter[-1][0] >= 0.9:
+    _take_ray(turn, observation)
+    whole = observation.meter.quality is not Quality.MISSING
+    if whole and (not state.meter or now.seconds - state.meter[-1][0] >= 0.9):
         state.meter.append((now.seconds, state.meter_watts))
         del state.meter[:-METER_HISTORY]
     absorb_readings(turn, observation.nodes)
     absorb_jobs(turn, observation.jobs)
     absorb_unmanaged(turn)
     track_readings(turn)
+
+
+def _take_ray(turn: Turn, observation: Observation) -> None:
+    """What Ray says is free; its silence matters as soon as there is a job."""
+    state, now = turn.state, turn.now.seconds
+    state.ray_free_gpus = observation.ray_free_gpus
+    state.ray_total_gpus = observation.ray_total_gpus
+    open_jobs = any(not track.job.state.terminal for track in state.jobs.values())
+    if observation.ray_free_gpus is not None or not open_jobs:
+        state.ray_seconds = now
+        turn.calm("ray-silent")
+    elif now - state.ray_seconds > RAY_SILENT_SECONDS:
+        turn.alarm("ray-silent", "Ray does not answer: jobs run on, none starts, resumes or stops")
 
 
 def _unheard_watts(turn: Turn, observation: Observation) -> float:
@@ -84,16 +98,20 @@ def _unheard_watts(turn: Turn, observation: Observation) -> float:
 def _take_meter(turn: Turn, observation: Observation) -> None:
     """What the site draws; while its meter is silent, what the GPUs' sensors say it draws."""
     state = turn.state
-    state.meter_silent = observation.meter.quality is Quality.SUSPECT or (
-        # A sum without a node that is known, as just after a restart, says far too little.
-        observation.meter.method is Method.DEVICE_SUM
-        and not state.nodes.keys() <= {node.node_id for node in observation.nodes}
-    )
+    quality = observation.meter.quality
+    state.meter_silent = quality in {Quality.SUSPECT, Quality.MISSING}
+    if quality is Quality.MISSING:
+        turn.alarm(
+            "readings-missing", "the readings of some nodes are not there: held as they were"
+        )
+    else:
+        turn.calm("readings-missing")
+    if quality is not Quality.SUSPECT:
+        turn.calm("meter-silent")
     if not state.meter_silent:
         state.meter_watts = observation.meter.watts
-        turn.calm("meter-silent")
         return
-    if observation.nodes:
+    if quality is Quality.SUSPECT:
         turn.alarm("meter-silent", "the site meter does not answer; the GPUs' sensors stand in")
     # What the overhead model leaves out was learned while the meter spoke: it still holds.
     learned = 1.0 + state.tracker.bias if state.tracker.at_seconds is not None else 1.0

@@ -8,6 +8,7 @@ from gridaware.control.instructions import Answer, Decide
 from gridaware.control.machine import Machine
 from gridaware.control.state import State
 from gridaware.control.stimuli import SignalReceived
+from gridaware.domain.event import event_id_of
 from gridaware.domain.moment import Moment
 from gridaware.domain.reasons import names_of, sentence
 from gridaware.domain.signal import Signal
@@ -28,6 +29,8 @@ def preview(machine: Machine, signal: Signal, now: Moment) -> dict[str, Any]:
         asked = signal.request
         end = None if asked.end is None else now.wall + (asked.end - asked.start)
         signal = replace(signal, request=replace(asked, start=now.wall, end=end))
+    # An event that is known already is previewed as if it were heard for the first time.
+    copy.state.events.pop(event_id_of(signal.feed_id, signal.source_id), None)
     made = copy.handle(SignalReceived(signal), now)
     answer = next((i for i in made if isinstance(i, Answer)), Answer("refused"))
     decided = next((i for i in made if isinstance(i, Decide)), None)

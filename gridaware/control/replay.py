@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from gridaware.control.codec import decode_stimulus, encode, from_builtins, to_builtins
 from gridaware.control.instructions import Decide, SendLease
 from gridaware.control.loop import Watch
@@ -89,13 +91,14 @@ def replay(
         elif kind == "decision" and body.get("type") in {"Decide", "SendLease"}:
             run.decisions += 1
             again = made.pop(0) if made else None
-            if again is None or again["value"] != _plain(body["value"]):
+            if again is None or _plain(again["value"]) != _plain(body["value"]):
                 run.differences.append(_difference(body, again))
     return run
 
 
 def _plain(value: Any) -> Any:
-    return to_builtins(value)
+    """As the ledger's JSON gives it back: lists for tuples, numbers as they were written."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _difference(ledgered: Mapping[str, Any], again: Mapping[str, Any] | None) -> str:

@@ -30,7 +30,6 @@ def job_spec_of(request: Mapping[str, Any]) -> JobSpec:
         InvalidInput: a key is unknown, or a value is not what its key takes.
     """
     values = dict(request)
-    values.pop("runtime_env_json", None)
     refuse_unknown_keys(values, tuple(k for k in _JOB_KEYS if k != "runtime_env_json"), "job")
     runtime_env = values.pop("runtime_env", None) or {}
     if not isinstance(runtime_env, dict):

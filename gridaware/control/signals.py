@@ -99,7 +99,7 @@ def _announce(
         turn.answer("opted-out", event_id, revision=signal.revision)
         return
     move(turn, track, "Accepted")
-    turn.answer(_disposition(track.event), event_id, revision=signal.revision)
+    _answer(turn, track.event)
 
 
 def _revise(
@@ -130,7 +130,7 @@ def _revise(
     track.event = _with_limit(turn, event, feed.authority)
     if event.state.open:
         move(turn, track, "Revised")
-    turn.answer(_disposition(track.event), event.event_id, revision=signal.revision)
+    _answer(turn, track.event)
     turn.publish("event", event.event_id)
 
 
@@ -196,8 +196,24 @@ _STATUS = {
 }
 
 
-def _disposition(event: GridEvent) -> str:
-    return "clamped" if event.asked is not None or event.clamped_from_watts else "accepted"
+def _answer(turn: Turn, event: GridEvent) -> None:
+    """Accepted, or accepted as far as the feed's authority goes: then say how far."""
+    changes = []
+    if event.clamped_from_watts is not None and event.limit_watts is not None:
+        changes.append(
+            f"{event.limit_watts / 1e3:.2f} kW in place of {event.clamped_from_watts / 1e3:.2f} kW"
+        )
+    if event.asked is not None and event.asked.start != event.request.start:
+        changes.append(f"from {event.request.start.isoformat()}")
+    if event.asked is not None and event.asked.end != event.request.end:
+        end = event.request.end
+        changes.append(f"until {end.isoformat()}" if end is not None else "without an end")
+    turn.answer(
+        "clamped" if changes else "accepted",
+        event.event_id,
+        message=f"within its feed's authority: {', '.join(changes)}" if changes else "",
+        revision=event.revision,
+    )
 
 
 def _within_authority(

@@ -1,7 +1,7 @@
 """From what is remembered to a question: what every job draws, may lose, and must stay under."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gridaware.control.fleet import STALE_SECONDS
 from gridaware.control.state import GpuTrack, JobTrack, State, Turn
@@ -64,6 +64,9 @@ def absorb_jobs(turn: Turn, observed: tuple[JobObservation, ...]) -> None:
         seen = rates.get(job_id)
         if seen is not None and seen.attempt == track.job.attempt:
             track.steps_per_second = seen.steps_per_second
+            if seen.step != track.job.step or seen.busy:
+                track.progress_seconds = turn.now.seconds - seen.age_seconds
+                track.job = replace(track.job, step=seen.step)
         _learn(turn, track, tracks)
         _account(turn, track)
 

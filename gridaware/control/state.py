@@ -20,6 +20,25 @@ from gridaware.planning.tracking import Tracker
 
 __all__ = ["EventTrack", "GpuTrack", "JobTrack", "NodeTrack", "State", "Turn"]
 
+STANDING_ALARMS = frozenset(
+    {
+        "device-no-permission",
+        "firm-floor-broken",
+        "gpu-lost",
+        "job-stalled",
+        "limit-not-set",
+        "meter-silent",
+        "node-lost",
+        "node-silent",
+        "pause-refused",
+        "ray-silent",
+        "readings-missing",
+        "unresolved-watts",
+    }
+)
+"""Alarms that whoever raised them takes down again; any other tells of something that happened."""
+TOLD_SECONDS = 900.0
+"""How long what happened stays among the alarms."""
 METER_HISTORY = 1800
 """Meter readings kept for references: half an hour at one a second."""
 
@@ -150,6 +169,8 @@ class State:
     gpu_watts: float = 0.0
     ray_free_gpus: float | None = None
     ray_total_gpus: float | None = None
+    ray_seconds: float = 0.0
+    """When it last answered, or was last not needed."""
     offset_watts: float = 0.0
     """At the meter, beyond what the overhead model says; learned from settled readings."""
     offset_seconds: float = -1e9
@@ -238,6 +259,13 @@ class Turn:
             self.out.append(Alarm(code, message, subject))
             self.publish("status", "site")
         self.state.alarms[key] = self.now.seconds
+
+    def forget_told_alarms(self) -> None:
+        """Take down alarms that tell of a thing that happened, not of one that stands."""
+        for key, since in list(self.state.alarms.items()):
+            code, _, subject = key.partition("/")
+            if code not in STANDING_ALARMS and self.now.seconds - since > TOLD_SECONDS:
+                self.calm(code, subject)
 
     def calm(self, code: str, subject: str = "") -> None:
         """An alarm no longer stands."""

@@ -76,7 +76,8 @@ _LINK = {
     "node-identity": "Give each node the certificate that was made for it: `gridaware init DIR "
     "--node NAME`.",
     "superseded": "Run one agent a node: a newer stream of the same node took this one's place.",
-    "controller-epoch-old": "Stop the older controller: a newer one has taken over.",
+    "controller-epoch-old": "Stop the older controller. If its store was lost, restore it from a "
+    "backup, or remove the agents' journals once no lease is in force.",
 }
 
 _DESK = {

@@ -103,7 +103,7 @@ def _intervals(
 
     The last one is as long as what is left. An interval without a reading delivered nothing that
     could be proven: its delivered energy is 0 and its coverage says why. Where coverage is partial
-    the mean of the covered part stands for the whole.
+    only the covered part counts as delivered; an excess over the reference counts for the whole.
     """
     edges = [start]
     if ready > start:
@@ -115,7 +115,8 @@ def _intervals(
         limit = limits.mean_watts(stretch.start_seconds, stretch.end_seconds) or 0.0
         mean = stretch.mean_watts
         owed = max(reference_watts - limit, 0.0)
-        delivered = 0.0 if mean is None else reference_watts - mean
+        seen = 0.0 if mean is None else reference_watts - mean
+        delivered = seen * (stretch.coverage if seen > 0 else 1.0)
         rows.append(
             Interval(
                 start=datetime.fromtimestamp(stretch.start_seconds, UTC),

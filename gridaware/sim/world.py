@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from gridaware.clock import ManualClock
+from gridaware.control import jobs
 from gridaware.control.dispatch import Dispatcher
 from gridaware.control.instructions import Alarm, Answer
 from gridaware.control.loop import Loop, SteadyClock
@@ -346,7 +347,8 @@ class _Control:
                 self.observer.on_samples(message, seconds)
             case JobProgress():
                 self.observer.on_progress(message, seconds)
-                self.post(message)
+                if jobs.progress_matters(self.machine.state, message):
+                    self.post(message)
             case Fenced():
                 pass
             case _:
@@ -367,7 +369,8 @@ class _Control:
         except Unavailable:
             pass  # the observer falls back to the sum of devices
         self.observer.on_ray(self.world.ray.free_gpus())
-        return self.observer.observe(moment, self.machine.state.site.overhead)
+        state = self.machine.state
+        return self.observer.observe(moment, state.site.overhead, state.nodes.keys())
 
     # AgentLink
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 
 from gridaware.clock import Clock, SystemClock
+from gridaware.control import jobs
 from gridaware.control.dispatch import Dispatcher
 from gridaware.control.instructions import Answer, Instruction
 from gridaware.control.loop import Loop, SteadyClock
@@ -33,12 +34,12 @@ from gridaware.control.stimuli import (
     SubmitFailed,
     Tick,
 )
-from gridaware.domain.errors import GridawareError, Refused
+from gridaware.domain.errors import ConfigError, GridawareError, Refused
 from gridaware.domain.fixes import fix_for
 from gridaware.domain.moment import Moment
 from gridaware.domain.reading import EnergyReading, Observation, Reading
 from gridaware.domain.signal import Signal
-from gridaware.domain.wire import Fenced, Hello, JobProgress, SampleBatch
+from gridaware.domain.wire import Fenced, Hello, JobProgress, NodeFault, SampleBatch
 from gridaware.feeds.http_listener import build_app
 from gridaware.feeds.runner import FeedRunner
 from gridaware.jobs.poller import JobPoller
@@ -252,9 +253,11 @@ class ControlProcess:
                 self._observer.on_samples(message, seconds)
             case JobProgress():
                 self._observer.on_progress(message, seconds)
-                self._loop.post(message)
+                if jobs.progress_matters(self._state(), message):
+                    self._loop.post(message)
             case Fenced():
                 _log.critical("%s obeys a newer controller: %s", node_id, message.message)
+                self._loop.post(NodeFault(node_id, message.code, None, message.message))
             case _:
                 self._loop.post(message)
 
@@ -319,7 +322,8 @@ class ControlProcess:
     def _observe(self, moment: Moment) -> Observation:
         free, total = self._poller.capacity
         self._observer.on_ray(None if free is None or total is None else (free, total))
-        return self._observer.observe(moment, self._state().site.overhead)
+        state = self._state()
+        return self._observer.observe(moment, state.site.overhead, state.nodes.keys())
 
     def _watch(self, stimulus: Stimulus, moment: Moment, state: State) -> None:
         self._settler.watch(stimulus, moment, state)
@@ -365,7 +369,7 @@ def main(arguments: list[str] | None = None) -> int:
         fix = fix_for(error.code)
         told = f"error[{error.code}]: {error.message}\n" + (f"  fix      {fix}\n" if fix else "")
         sys.stderr.write(told)
-        return 4 if isinstance(error, Refused) else 1
+        return {Refused: 4, ConfigError: 2}.get(type(error), 1)
     return 0
 
 

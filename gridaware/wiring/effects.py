@@ -48,6 +48,7 @@ class ControlEffects:
         self._state = state
         self._clock = clock
         self._waiting: dict[tuple[str, str], None] = {}
+        self._unwritten = False
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="reports")
 
     def submit(self, spec: JobSpec, attempt: int) -> None:
@@ -112,7 +113,13 @@ class ControlEffects:
             else:
                 self._store.documents.put(kind, thing_id, *projection, at)
         except GridawareError as error:
-            _log.error("%s %s was not written: %s", kind, thing_id, error)
+            if not self._unwritten:  # once, not for each of what a full disk refuses
+                _log.error("what people read is no longer written: %s", error)
+            self._unwritten = True
+        else:
+            if self._unwritten:
+                _log.warning("what people read is written again")
+            self._unwritten = False
 
     def close(self) -> None:
         """Finish the reports under way."""

@@ -10,7 +10,7 @@ from gridaware.control.codec import to_builtins
 from gridaware.control.state import JobTrack, NodeTrack, State
 from gridaware.domain.event import GridEvent
 from gridaware.domain.fleet import Gpu
-from gridaware.domain.job import submission_id
+from gridaware.domain.job import JobState, submission_id
 from gridaware.domain.reasons import names_of, sentence
 
 __all__ = ["Projection", "project"]
@@ -40,7 +40,7 @@ def _job(state: State, job_id: str, at: datetime) -> Projection | None:
     planned = bool(track.plan_reason) and not job.state.terminal
     body |= {
         "submission_id": submission_id(job_id, job.attempt) if job.attempt else None,
-        "why": sentence(job.reason, _job_numbers(track)),
+        "why": _why(track),
         "plan_reason": track.plan_reason if planned else None,
         "plan_why": _plan_sentence(track) if planned else None,
         # The last reading of a job that has left was of GPUs on their way down.
@@ -53,6 +53,12 @@ def _job(state: State, job_id: str, at: datetime) -> Projection | None:
         "updated_at": at,
     }
     return job.state.value, body
+
+
+def _why(track: JobTrack) -> str:
+    if track.plan_reason and track.job.state is JobState.QUEUED:
+        return _plan_sentence(track)  # what it waits for says more than that it was submitted
+    return sentence(track.job.reason, _job_numbers(track))
 
 
 def _job_numbers(track: JobTrack) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gridaware.domain.errors import GridawareError
 from gridaware.domain.event import GridEvent
 from gridaware.domain.job import Job, JobState
 from gridaware.domain.moment import Moment
-from gridaware.domain.reading import Observation
+from gridaware.domain.reading import Observation, Quality
 from gridaware.domain.stepseries import StepSeries
 from gridaware.domain.target import Overhead
 from gridaware.domain.wire import Acknowledged, CheckpointReport, JobRegistered
@@ -64,11 +64,12 @@ class Settler:
         """One tick was read."""
         self.book.add(observation, jobs)
         at = observation.meter.at.timestamp()
-        if not self._meter or at > self._meter[-1][0]:
+        whole = observation.meter.quality is not Quality.MISSING
+        if whole and (not self._meter or at > self._meter[-1][0]):
             self._meter.append((at, observation.meter.watts))
         self._meter_boundary = observation.meter.boundary.value
         self._meter_method = observation.meter.method.value
-        if len(self._meter) % 3600 == 0:
+        if self._meter and len(self._meter) % 3600 == 0:
             oldest = at - METER_SECONDS
             self._meter = [point for point in self._meter if point[0] >= oldest]
 

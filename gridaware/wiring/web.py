@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from gridaware.clock import SystemClock
-from gridaware.domain.errors import GridawareError
+from gridaware.domain.errors import ConfigError, GridawareError
 from gridaware.domain.fixes import fix_for
 from gridaware.service.app import build_app
 from gridaware.service.settings import WebSettings
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         fix = fix_for(error.code)
         told = f"error[{error.code}]: {error.message}\n" + (f"  fix      {fix}\n" if fix else "")
         sys.stderr.write(told)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
     uvicorn.run(
         app,
         host=settings.host,

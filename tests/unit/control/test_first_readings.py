@@ -22,7 +22,14 @@ def batch(watts):
 def test_a_sum_of_no_gpus_is_not_a_good_reading():
     observer = Observer()
     meter = observer.observe(Moment(10.0, NOON), Overhead(100.0, 1.1)).meter
-    assert (meter.watts, meter.quality) == (100.0, Quality.SUSPECT)
+    assert (meter.watts, meter.quality) == (100.0, Quality.MISSING)
+
+
+def test_a_sum_that_leaves_out_a_node_of_the_site_is_no_reading():
+    observer = Observer()
+    observer.on_samples(batch(300.0), 10.0)
+    meter = observer.observe(Moment(10.1, NOON), Overhead(), {"node-1", "node-2"}).meter
+    assert meter.quality is Quality.MISSING
 
 
 def test_a_site_without_a_meter_reads_the_sum_of_its_gpus():
@@ -46,7 +53,7 @@ def test_limits_are_not_raised_in_an_event_because_a_new_controller_hears_little
     seen = {"no node": (), "one node of two": None}[heard]
     for _ in range(3):
         wall = bench.now().wall
-        few = Reading(60.0, wall, Boundary.SITE, Method.DEVICE_SUM)
+        few = Reading(60.0, wall, Boundary.SITE, Method.DEVICE_SUM, Quality.MISSING)
         over = {"meter": few} if seen is None else {"meter": few, "nodes": seen}
         if seen is None:  # node 2 has not reported
             bench.watts = {g: w for g, w in bench.watts.items() if g.startswith("g1")}

@@ -14,7 +14,6 @@ FEED = {"feed_id": "f", "kind": "webhook"}
     ("change", "code"),
     [
         ({"gpu": 3}, "job-key-unknown"),
-        ({"runtime_env_json": "{}"}, None),
         ({"runtime_env": []}, None),
         ({"runtime_env": "x"}, "job-runtime-env"),
         ({"metadata": "x"}, "job-field-type"),

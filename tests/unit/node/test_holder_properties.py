@@ -308,6 +308,8 @@ class NodeLife(RuleBasedStateMachine):
         self.crash_in = None
         for board in self.boards.values():
             board.lost = False
+        if self.holder.blocked:  # the agent then has a fresh driver child look again
+            self.look()
         for _ in range(3):
             self.read()
             self.pass_time(40.0, working=True)

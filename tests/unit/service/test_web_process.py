@@ -44,7 +44,7 @@ def test_a_listener_on_every_address_is_reached_on_this_machine(site):
 
 def test_a_missing_key_file_ends_it_with_the_code(site, tmp_path, capsys):
     (tmp_path / "api-keys").unlink()
-    assert main(["--config", str(site)]) == 1
+    assert main(["--config", str(site)]) == 2
     fact, fix = capsys.readouterr().err.splitlines()
     assert fact.startswith("error[api-key-file-unreadable]: ")
     assert fix.startswith("  fix      Run `gridaware init`")
