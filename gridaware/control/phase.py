@@ -8,7 +8,8 @@ from gridaware.control.situation import startable, target_of, waiting_jobs
 from gridaware.control.state import NodeTrack, State, Turn
 from gridaware.domain.event import GridEvent
 from gridaware.domain.job import JobState
-from gridaware.planning.targets import binding_events
+from gridaware.planning.slots import restore_slots
+from gridaware.planning.targets import binding_events, is_rising
 
 __all__ = ["all_back", "held", "note_phase"]
 
@@ -41,6 +42,12 @@ def note_phase(turn: Turn, acting: list[GridEvent], *, returning: bool) -> None:
 def _set_free(turn: Turn) -> None:
     state = turn.state
     state.release_seconds, state.release_watts = turn.now.seconds, state.meter_watts
+    raised = {
+        node_id: node.raised_watts(node.limits_watts) for node_id, node in state.nodes.items()
+    }
+    slots = restore_slots(raised, state.site.ramp.up_watts_per_minute, state.site.overhead.slope)
+    ends = (slot.delay_seconds + slot.duration_seconds for slot in slots.values())
+    state.slots_seconds = max(ends, default=0.0)
 
 
 def held(state: State) -> bool:
@@ -54,7 +61,9 @@ def all_back(turn: Turn) -> bool:
     What a standing connection limit holds down is not an event's to give back.
     """
     state = turn.state
-    standing = state.site.hard_limit is not None and target_of(turn).aim is None
+    target = target_of(turn)
+    paced = is_rising(target) and target.aim is not None and target.limit_watts == target.aim.watts
+    standing = state.site.hard_limit is not None and not paced
     if not all(_node_back(turn, node, standing=standing) for node in state.nodes.values()):
         return False
     for track in state.jobs.values():

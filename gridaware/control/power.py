@@ -322,7 +322,7 @@ def _send(
     state, decision_id, event_ids = turn.state, terms.lease_id, terms.event_ids
     slots = restore_slots(
         {
-            node_id: _raised_watts(state.nodes[node_id], limits)
+            node_id: state.nodes[node_id].raised_watts(limits)
             for node_id, limits in by_node.items()
             if limits
         },
@@ -397,12 +397,6 @@ def _note_nothing_asked(turn: Turn) -> None:
     state.release_seconds = state.ceiling_watts = None
     turn.calm("unresolved-watts")
     turn.calm("firm-floor-broken")
-
-
-def _raised_watts(node: NodeTrack, limits: Mapping[str, float]) -> float:
-    """Limit watts that come back when the node restores: an upper bound of what it then draws."""
-    found = {gpu.gpu_id: gpu.found_limit_watts for gpu in node.node.gpus}
-    return sum(found[gpu_id] - watts for gpu_id, watts in limits.items())
 
 
 def _gpus(state: State) -> dict[str, Gpu]:

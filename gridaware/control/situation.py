@@ -116,8 +116,9 @@ def target_of(turn: Turn) -> PowerTarget:
     """What the site may draw at its meter, now."""
     state = turn.state
     release = None
-    if state.release_seconds is not None and not _way_back_done(turn):
-        release = Release(state.release_seconds, state.release_watts, state.ceiling_watts)
+    ramp = state.site.ramp.up_watts_per_minute
+    if state.release_seconds is not None and ramp is not None:
+        release = Release(state.release_seconds, state.release_watts, _ceiling(turn, ramp))
     descent = None
     if state.descent_seconds is not None:
         descent = Descent(state.descent_seconds, state.descent_watts)
@@ -132,10 +133,16 @@ def target_of(turn: Turn) -> PowerTarget:
     )
 
 
-def _way_back_done(turn: Turn) -> bool:
-    """Whether the ramp has reached the pre-event level, so that nothing need hold anybody down."""
-    reached, ceiling = turn.state.reached_watts(turn.now.seconds), turn.state.ceiling_watts
-    return reached is None or (ceiling is not None and reached >= ceiling)
+def _ceiling(turn: Turn, ramp_watts_per_minute: float) -> float | None:
+    """The pre-event level until the last restore slot has ended; from there on by the ramp.
+
+    The work may have grown during the event: what it draws more comes no faster than the rest.
+    """
+    state = turn.state
+    if state.ceiling_watts is None or state.release_seconds is None:
+        return None
+    beyond = turn.now.seconds - state.release_seconds - state.slots_seconds
+    return state.ceiling_watts + max(beyond, 0.0) * ramp_watts_per_minute / 60.0
 
 
 def question_of(turn: Turn, acting: list[GridEvent]) -> Question:

@@ -1,5 +1,6 @@
 """What the machine remembers. Only :mod:`gridaware.control.machine` changes it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -81,6 +82,11 @@ class NodeTrack:
     """When what was last sent ends; None = not by itself."""
     agent_socket: str = ""
     results: dict[str, GpuResult] = field(default_factory=dict)
+
+    def raised_watts(self, limits_watts: Mapping[str, float]) -> float:
+        """Limit watts that come back when the node restores: more than it then draws more."""
+        found = {gpu.gpu_id: gpu.found_limit_watts for gpu in self.node.gpus}
+        return sum(found.get(gpu_id, watts) - watts for gpu_id, watts in limits_watts.items())
 
 
 @dataclass(slots=True)
@@ -188,6 +194,8 @@ class State:
     release_seconds: float | None = None
     """When the site was last set free and has not come all the way back."""
     release_watts: float = 0.0
+    slots_seconds: float = 0.0
+    """After the release: when the last restore slot of the agents would have ended."""
     ceiling_watts: float | None = None
     """The pre-event level, not to be exceeded while the site comes back."""
     firm_floor_broken: bool = False

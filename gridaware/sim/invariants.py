@@ -326,6 +326,9 @@ class Invariants:
         mean = self._mean(MEAN_SECONDS)
         allowed = way.ceiling_watts * REBOUND
         if ramp is not None:
+            # Once every restore slot has ended, work that grew meanwhile comes by the ramp.
+            beyond = second.at - way.at - self._state.slots_seconds
+            allowed += ramp * max(beyond, 0.0) / 60.0
             allowed = min(allowed, way.watts + ramp * (second.at - way.at) / 60.0 + self._much())
         jobs_came = any(job.work_seconds < 15.0 for job in self.world.ray.running.values())
         if mean > allowed and not (jobs_came and not self.world.control.alive):
