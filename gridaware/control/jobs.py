@@ -99,7 +99,7 @@ def on_job_submitted(turn: Turn, stimulus: JobSubmitted) -> None:
 def never_fits(turn: Turn, spec: JobSpec) -> str | None:
     """Why a job can never start on this cluster, or None. Unknown sizes refuse nothing."""
     total = turn.state.ray_total_gpus
-    if total is not None and spec.gpus > total:
+    if total and spec.gpus > total:  # a cluster that is coming up has counted none yet
         return f"it asks for {spec.gpus} GPUs; the cluster has {total:g}"
     largest = max((len(t.node.gpus) for t in turn.state.nodes.values()), default=0)
     if spec.placement is Placement.ENTRYPOINT and largest and spec.gpus > largest:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gridaware.control.observe import Observer
-from gridaware.control.stimuli import Started
+from gridaware.control.stimuli import JobSubmitted, Started
+from gridaware.domain.job import JobSpec
 from gridaware.domain.moment import Moment
 from gridaware.domain.reading import Boundary, Method, Quality, Reading
 from gridaware.domain.target import Overhead
@@ -62,3 +63,9 @@ def test_limits_are_not_raised_in_an_event_because_a_new_controller_hears_little
     for gpu_id, watts in bench.state.nodes["n1"].limits_watts.items():
         assert watts <= held[gpu_id] * 1.02
     assert bench.state.meter_watts > 500.0
+
+
+def test_a_cluster_that_has_not_counted_its_gpus_yet_refuses_no_job(bench):
+    bench.tick(ray_total_gpus=0.0, ray_free_gpus=0.0)
+    answer = bench.answer(JobSubmitted(JobSpec("early", "x", 2), "u"))
+    assert answer.disposition == "accepted"
