@@ -346,12 +346,16 @@ class Site:
 
         until(look, f"{promise.event_id} is {' or '.join(states)}", seconds)
 
-    def was_kept(self, promise: Promise, truth: Truth) -> None:
-        """In each settlement interval the mean of true power met the target, under caps."""
+    def was_kept(self, promise: Promise, truth: Truth, *, error: float | None = None) -> None:
+        """In each settlement interval the mean of true power met the target, under caps.
+
+        ``error``: share of the target by which a mean may be above it, where that is not usual.
+        """
         ready = promise.sent_seconds + self.deadline_seconds
         end = promise.ends_seconds
         highest = max(truth.means_watts(self.interval_seconds, ready, end))
-        error = METER_ERROR if self.interval_seconds >= 5 else TRACKING_ERROR
+        if error is None:
+            error = METER_ERROR if self.interval_seconds >= 5 else TRACKING_ERROR
         assert highest <= promise.limit_watts * (1 + error), (
             f"{highest:.0f} W where {promise.limit_watts:.0f} W are owed\n{truth.told(promise)}"
         )

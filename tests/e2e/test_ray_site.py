@@ -171,9 +171,12 @@ def test_every_job_says_why_in_one_sentence(story):
 
 def test_the_report_has_four_clocks_and_no_interval_missed(story):
     report = story.report
-    clocks = [report["latencies"][f"{name}_ms"] for name in ("decided", "accepted", "confirmed")]
-    assert clocks == sorted(clocks)
-    assert clocks[0] > 0
+    decided, accepted, confirmed = (
+        report["latencies"][f"{name}_ms"] for name in ("decided", "accepted", "confirmed")
+    )
+    assert 0 < decided <= accepted
+    below = first_calm(story, 0.995 * story.promise.limit_watts, 2.2)
+    assert below is None or accepted <= confirmed <= 1e3 * (below + 1.0)
     scored = [i for i in report["delivery"]["intervals"] if i["scored"]]
     assert scored
     assert report["delivery"]["intervals_missed"] == 0
@@ -183,6 +186,19 @@ def test_the_report_has_four_clocks_and_no_interval_missed(story):
     start = story.promise.sent_seconds + 5
     truth = [s.site_watts for s in story.truth.between(start, start + 6)]
     assert scored[0]["mean_watts"] == pytest.approx(sum(truth) / len(truth), rel=0.01)
+
+
+def first_calm(story, watts: float, seconds: float) -> float | None:
+    """Seconds after the signal from which true power stayed below ``watts`` that long."""
+    since: float | None = None
+    for sample in story.truth.between(story.promise.sent_seconds, story.promise.ends_seconds):
+        if sample.site_watts > watts:
+            since = None
+        elif since is None:
+            since = sample.seconds
+        elif sample.seconds - since >= seconds:
+            return since - story.promise.sent_seconds
+    return None
 
 
 def test_energy_sums_to_the_meter_to_the_joule(story):
@@ -238,7 +254,8 @@ def test_jobs_and_promise_outlive_their_controller(story):
         assert site.client.event(promise.event_id)["state"] in {"ramping_down", "holding"}
         site.comes_back(promise)
         site.until(lambda: is_stepping(site, *JOBS), "all jobs go on", 30)
-    site.was_kept(promise, truth)
+    # A new controller's first plans are off by what the curves do not say of these jobs.
+    site.was_kept(promise, truth, error=0.03)
     again = site.client.job("flex-3")
     assert again["attempt"] == paused["attempt"] + 1
     assert f"starting at step {paused['saved_step']} " in site.client.job_logs("flex-3")
@@ -269,3 +286,40 @@ def test_more_gpus_than_the_cluster_has_are_refused(story):
     assert refused.value.code == "job-too-large"
     story.site.refusal("job-too-large")
     assert is_stepping(story.site, "firm", "flex-2")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_five_actors_of_one_job_pause_at_one_step_and_come_back(story):
+    site = story.site
+    for job_id in ("flex-3", "flex-2"):
+        if site.client.job(job_id)["state"] != "cancelled":
+            site.client.stop_job(job_id)
+        site.until(lambda j=job_id: site.client.job(j)["state"] == "cancelled", "it stops", 30)
+    script = site.virtual.example("train_workers.py")
+    state_dir = site.virtual.home / "jobs" / "actors"
+    site.client.submit_job(
+        f"{sys.executable} {script} --state-dir {state_dir} --steps 100000 "
+        f"--step-seconds {STEP_SECONDS} --workload pretrain",
+        job_id="actors",
+        gpus=5,
+        tier="flex-3",
+        placement="workers",
+        checkpoint_grace_seconds=20.0,
+        expected_seconds=600.0,
+    )
+    site.until(lambda: is_stepping(site, "actors"), "five actors step", 60)
+    site.until(lambda: len(gpus_of(site, "actors")) == 5, "five GPUs are its own", 10)
+    numbers = gpus_of(site, "actors")
+    site.client.pause_job("actors")
+    site.until(lambda: site.client.job("actors")["state"] == "paused", "all have left", 40)
+    paused = site.client.job("actors")
+    slots = [site.slots()[n] for n in numbers]
+    site.until(lambda: all(slot.true_watts < 130 for slot in slots), "their watts are gone", 5)
+    site.client.resume_job("actors")
+    site.until(lambda: is_stepping(site, "actors"), "they step again", 60)
+    logs = site.client.job_logs("actors")
+    assert f"pausing at step {paused['saved_step']}:" in logs
+    assert f"starting at step {paused['saved_step']} of" in logs
+    assert site.client.job("actors")["attempt"] == 2
+    site.until(lambda: len(gpus_of(site, "actors")) == 5, "five GPUs are its own", 10)
