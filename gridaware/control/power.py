@@ -164,7 +164,19 @@ def track_readings(turn: Turn) -> None:
         ),
         target_watts=None if is_rising(target) and hard is None else target.limit_watts,
         interval_seconds=interval,
+        interval_from_seconds=None if aim is None else _ready_seconds(turn, aim.event_ids),
     )
+
+
+def _ready_seconds(turn: Turn, event_ids: tuple[str, ...]) -> float | None:
+    """When the first settlement interval of what binds begins: at the event's deadline."""
+    track = turn.state.events.get(event_ids[0]) if event_ids else None
+    if track is None:
+        return None
+    event, now = track.event, turn.now
+    deadline = turn.state.site.programme(event.programme_id).deadline_seconds
+    since = (max(event.request.start, event.received_at) - now.wall).total_seconds()
+    return now.seconds + since + deadline
 
 
 def _learn_offset(turn: Turn) -> None:

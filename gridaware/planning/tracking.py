@@ -13,6 +13,7 @@ Until a bias has been learned a first margin stands in its place.
 """
 
 from dataclasses import dataclass, replace
+from math import floor
 
 __all__ = ["Tracker"]
 
@@ -21,7 +22,9 @@ FIRST_MARGIN = 0.01
 MARGIN = 0.002
 """Share of the target kept free always: noise averages out, but not to nothing."""
 SLOW_SECONDS = 12.0
-"""Time constant of the bias while the error is within noise."""
+"""Time constant of the bias while the error is within noise; shorter where intervals are short."""
+SLOW_SHARE = 1 / 3
+"""Of a settlement interval: what is learned after its end comes too late for it."""
 FAST_SECONDS = 2.0
 """Time constant while the site draws more than that above its plan."""
 LOW_SECONDS = 5.0
@@ -37,6 +40,7 @@ MOVED = 0.01
 """A plan that moved by more than this share is a new plan."""
 READING_SECONDS = 1.0
 """What is asked now is drawn about one reading later."""
+SAME_INTERVAL_SHARE = 0.25
 LONGEST_STEP_SECONDS = 5.0
 """A gap between readings counts as at most this long."""
 
@@ -68,6 +72,7 @@ class Tracker:
         expected_watts: float,
         target_watts: float | None,
         interval_seconds: float = 60.0,
+        interval_from_seconds: float | None = None,
     ) -> "Tracker":
         """Take in one reading.
 
@@ -78,6 +83,8 @@ class Tracker:
                 (:attr:`gridaware.domain.plan.Plan.expected_at_once_watts`).
             target_watts: what may be drawn; None = no target holds.
             interval_seconds: over which the mean is settled.
+            interval_from_seconds: when one of these intervals begins, monotonic; None = with the
+                first reading.
         """
         if target_watts is None:
             return replace(self, at_seconds=None, margin=FIRST_MARGIN)
@@ -87,12 +94,18 @@ class Tracker:
                 at_seconds=now_seconds,
                 expected_watts=expected_watts,
                 quiet_until_seconds=now_seconds + SETTLE_SECONDS,
-                interval_began_seconds=now_seconds,
+                interval_began_seconds=_began(now_seconds, interval_from_seconds, interval_seconds),
                 interval_seconds=interval_seconds,
                 excess_joules=0.0,
             )
         step = min(max(now_seconds - self.at_seconds, 0.0), LONGEST_STEP_SECONDS)
-        counted = self._count(now_seconds, step, measured_watts - target_watts, interval_seconds)
+        counted = self._count(
+            now_seconds,
+            step,
+            measured_watts - target_watts,
+            interval_seconds,
+            self.interval_began_seconds if interval_from_seconds is None else interval_from_seconds,
+        )
         moved = abs(expected_watts - self.expected_watts) > MOVED * max(self.expected_watts, 1.0)
         quiet = now_seconds + SETTLE_SECONDS if moved else self.quiet_until_seconds
         state = replace(
@@ -114,12 +127,14 @@ class Tracker:
             wanted -= min(debt, DEBT_BOUND * target_watts)
         return wanted / (1.0 + self.bias)
 
-    def _count(self, now: float, step: float, excess_watts: float, interval: float) -> "Tracker":
+    def _count(
+        self, now: float, step: float, excess_watts: float, interval: float, origin: float
+    ) -> "Tracker":
         """Add a reading to the interval's account; a new interval starts at zero."""
-        elapsed = now - self.interval_began_seconds
-        if elapsed < self.interval_seconds:
+        began = _began(now, origin, interval)
+        # The origin is known to within the jitter between two clocks.
+        if began - self.interval_began_seconds < SAME_INTERVAL_SHARE * interval:
             return replace(self, excess_joules=self.excess_joules + step * excess_watts)
-        began = now - elapsed % self.interval_seconds
         return replace(
             self,
             interval_began_seconds=began,
@@ -130,10 +145,17 @@ class Tracker:
     def _learn(self, step: float, seen: float) -> "Tracker":
         """Move the bias towards what was seen."""
         error = seen - self.bias
-        constant = SLOW_SECONDS
+        constant = min(SLOW_SECONDS, SLOW_SHARE * self.interval_seconds)
         if abs(error) > NOISE:
             constant = FAST_SECONDS if error > 0 else LOW_SECONDS
         share = min(step / constant, 1.0)
         bias = min(max(self.bias + share * error, -BOUND), BOUND)
         margin = self.margin + min(step / SLOW_SECONDS, 1.0) * (MARGIN - self.margin)
         return replace(self, bias=bias, margin=margin)
+
+
+def _began(now: float, origin: float | None, interval: float) -> float:
+    """When the interval began that ``now`` lies in; ``origin`` is the beginning of one of them."""
+    if origin is None:
+        return now
+    return origin + floor((now - origin) / interval) * interval

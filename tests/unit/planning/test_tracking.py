@@ -182,3 +182,28 @@ def test_after_release_the_interval_starts_afresh_and_the_bias_is_kept():
     again = free.follow(300.0, measured_watts=105.0, expected_watts=100.0, target_watts=100.0)
     assert again.excess_joules == 0.0
     assert again.bias == tracker.bias
+
+
+def test_the_account_is_kept_in_the_intervals_that_are_settled():
+    # Deadline at 105 s, then intervals of 6 s: what was drawn before it counts for nothing.
+    def read(tracker, at, watts):
+        return tracker.follow(
+            at,
+            measured_watts=watts,
+            expected_watts=100.0,
+            target_watts=100.0,
+            interval_seconds=6.0,
+            interval_from_seconds=105.0,
+        )
+
+    tracker = Tracker()
+    for at in (100.0, 101.0, 102.0, 103.0, 104.0):
+        tracker = read(tracker, at, 103.0)
+    assert tracker.excess_joules == pytest.approx(12.0)
+    tracker = read(tracker, 105.0, 103.0)
+    assert tracker.interval_began_seconds == 105.0
+    assert tracker.excess_joules == 0.0
+    for at in (106.0, 107.0, 108.0, 109.0, 110.0):
+        tracker = read(tracker, at, 103.0)
+    assert tracker.excess_joules == pytest.approx(15.0)
+    assert read(tracker, 111.5, 103.0).excess_joules == pytest.approx(1.5)
