@@ -379,14 +379,13 @@ def keep_busy(slot: GpuSlot, workload: str = "pretrain") -> None:
 
 # Sites -------------------------------------------------------------------------------------------
 
-TRUE_OVERHEAD = {"fixed_watts": 100.0, "slope": 1.13}
-"""Near what the plant draws beside its GPUs, as commissioning would have measured it."""
+# Overheads are near what the plant draws beside its GPUs, as commissioning would have measured it.
 BARE = SiteOptions(
     nodes=2,
     gpus_per_node=2,
     settings={
         "site": {
-            "overhead": TRUE_OVERHEAD,
+            "overhead": {"fixed_watts": 100.0, "slope": 1.13},
             "ramp": {"up_watts_per_minute": 24000.0},
             "reference_window_seconds": 1.0,
             "settle_after_seconds": 0.3,
@@ -407,7 +406,7 @@ WITH_RAY = SiteOptions(
     gpus_per_node=8,
     settings={
         "site": {
-            "overhead": TRUE_OVERHEAD,
+            "overhead": {"fixed_watts": 255.0, "slope": 1.115},
             "ramp": {"up_watts_per_minute": 24000.0},
             "reference_window_seconds": 3.0,
             "settle_after_seconds": 2.0,
