@@ -22,9 +22,9 @@ FIRST_MARGIN = 0.01
 MARGIN = 0.002
 """Share of the target kept free always: noise averages out, but not to nothing."""
 SLOW_SECONDS = 12.0
-"""Time constant of the bias while the error is within noise; shorter where intervals are short."""
+"""Time constant of the bias while the error is within noise."""
 SLOW_SHARE = 1 / 3
-"""Of a settlement interval: what is learned after its end comes too late for it."""
+"""Of a settlement interval, while it draws more than its plan: what is learned later is missed."""
 FAST_SECONDS = 2.0
 """Time constant while the site draws more than that above its plan."""
 LOW_SECONDS = 5.0
@@ -145,7 +145,9 @@ class Tracker:
     def _learn(self, step: float, seen: float) -> "Tracker":
         """Move the bias towards what was seen."""
         error = seen - self.bias
-        constant = min(SLOW_SECONDS, SLOW_SHARE * self.interval_seconds)
+        constant = SLOW_SECONDS
+        if error > 0:
+            constant = min(constant, SLOW_SHARE * self.interval_seconds)
         if abs(error) > NOISE:
             constant = FAST_SECONDS if error > 0 else LOW_SECONDS
         share = min(step / constant, 1.0)
