@@ -188,7 +188,7 @@ class Site:
         for event in self.client.events():
             if event["state"] in {"announced", "scheduled", "ramping_down", "holding"}:
                 self.client.opt_out(event["event_id"])
-        until(self.is_restored, "every limit is as it was found", 30)
+        until(self.is_restored, lambda: f"found {self.found_watts}, now {self.limits()}", 30)
         until(self.is_idle, "no event acts", 30)
         until(self.is_steady, "power is back for as long as a reference takes", 30)
 
