@@ -27,8 +27,9 @@ from gridaware.sim.window import GpuSlot, Window, process_started_ticks
 FOUND_STEP_WATTS = 10.0
 """Each GPU's limit is found this much lower than its neighbour's: not the vendor's default."""
 METER_ERROR = 0.02
-"""What the meter may differ from the truth by, and what a busy machine may delay a correction: these
-sites run in real time. How well the loop tracks is held by the seeded world, which does not."""
+"""What the meter may differ from the truth by, and what a busy machine may delay a correction by:
+these sites run in real time. How well the loop tracks is held by the seeded world, which does not.
+"""
 TRACKING_ERROR = 0.05
 """In settlement intervals below five seconds the loop has too few readings to learn a curve."""
 LOG_LINES = 40
