@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gridaware.domain.units import DASH, show
+from gridaware.domain.units import DASH, show, unit_word
 
 __all__ = [
     "Column",
@@ -68,9 +68,9 @@ class Column:
             found = found.get(part) if isinstance(found, Mapping) else None
         return found
 
-    def text(self, item: Mapping[str, Any]) -> str:
-        """The value as people read it."""
-        return _text(self.key, self.value(item))
+    def text(self, item: Mapping[str, Any], like_joules: float | None = None) -> str:
+        """The value as people read it; ``like_joules``: the table's largest energy."""
+        return _text(self.key, self.value(item), like_joules)
 
 
 def show_rows(items: Iterable[Mapping[str, Any]], columns: Sequence[Column], form: Form) -> None:
@@ -84,10 +84,18 @@ def show_rows(items: Iterable[Mapping[str, Any]], columns: Sequence[Column], for
             [[column.value(row) for column in columns] for row in rows],
         )
     else:
+        like = _largest_joules(rows, columns)
         _write_table(
             [column.heading for column in columns],
-            [[column.text(row) for column in columns] for row in rows],
+            [[column.text(row, like) for column in columns] for row in rows],
         )
+
+
+def _largest_joules(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> float | None:
+    """The largest energy of a table: all are shown in its unit."""
+    energies = [column for column in columns if unit_word(column.key) == "joules"]
+    found = (column.value(row) for column in energies for row in rows)
+    return max((abs(v) for v in found if isinstance(v, int | float)), default=None)
 
 
 def show_record(item: Mapping[str, Any], form: Form, *, hide: Sequence[str] = ()) -> None:
@@ -189,13 +197,13 @@ _INSTANT = re.compile(r"([0-9-]{10}T[0-9:]{8})\.[0-9]+(Z|[+-][0-9:]{5})")
 """With a fraction of its seconds, which a table leaves out; JSON and CSV keep it."""
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: Any, like_joules: float | None = None) -> str:
     if value is None or value == "":
         return DASH
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return show(name.rsplit(".", 1)[-1], value)
+        return show(name, value, like_joules)
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_text(key, inner)}" for key, inner in value.items()) or DASH
     if isinstance(value, list | tuple):

@@ -20,8 +20,10 @@ def preview(machine: Machine, signal: Signal, now: Moment) -> dict[str, Any]:
     """The plan as if the event's window began now; nothing of the machine changes.
 
     Returns:
-        ``disposition, code, message, target_watts, expected_watts, power_watts, unresolved_watts``
-        (watts at the site meter) and ``jobs``: one row each with its action, cap and reason.
+        ``disposition, code, message, power_watts, reference_watts, target_watts, expected_watts,
+        unresolved_watts`` (watts at the site meter; the reference is what a reduction is taken off,
+        None where the target does not need one) and ``jobs``: one row each with its action, cap
+        and reason.
     """
     copy = Machine(machine.book, from_builtins(to_builtins(machine.state), State))
     copy.state.site = replace(copy.state.site, act=True)
@@ -40,11 +42,18 @@ def preview(machine: Machine, signal: Signal, now: Moment) -> dict[str, Any]:
         "code": answer.code or None,
         "message": answer.message or None,
         "power_watts": round(machine.state.meter_watts, 1),
+        "reference_watts": _reference_watts(copy, signal),
         "target_watts": None if decided is None else decided.target_watts,
         "expected_watts": None if expected is None else round(expected, 1),
         "unresolved_watts": 0.0 if decided is None else decided.unresolved_watts,
         "jobs": [] if decided is None else [_row(action) for action in decided.actions],
     }
+
+
+def _reference_watts(machine: Machine, signal: Signal) -> float | None:
+    track = machine.state.events.get(event_id_of(signal.feed_id, signal.source_id))
+    reference = None if track is None else track.event.reference
+    return None if reference is None else round(reference.watts, 1)
 
 
 def _row(action: tuple[str, str, float, float, float, str, tuple[float, ...]]) -> dict[str, Any]:

@@ -1,12 +1,21 @@
 """Numbers as people read them: one way to show each unit, used by CLI, pages and reports.
 
-Watts below 10 kW stay watts; energy is shown in kWh from 0.1 kWh on. Values that are missing show
-as a dash, never as zero.
+Watts below 10 kW stay watts; energy is shown in kWh from 0.1 kWh on, and the energies of one table
+share the unit of its largest. Values that are missing show as a dash, never as zero.
 """
 
 import math
+from collections.abc import Callable
 
-__all__ = ["show", "show_joules", "show_kwh", "show_seconds", "show_share", "show_watts"]
+__all__ = [
+    "show",
+    "show_joules",
+    "show_kwh",
+    "show_seconds",
+    "show_share",
+    "show_watts",
+    "unit_word",
+]
 
 DASH = "\N{EN DASH}"
 
@@ -23,19 +32,23 @@ def show_watts(watts: float | None) -> str:
     return f"{watts / 1e6:.2f} MW"
 
 
-def show_joules(joules: float | None) -> str:
-    """Energy: ``950 J``, ``42.0 kJ``, ``3.20 kWh``, ``1.25 MWh``."""
+def show_joules(joules: float | None, like_joules: float | None = None) -> str:
+    """Energy: ``950 J``, ``42.0 kJ``, ``3.20 kWh``, ``1.25 MWh``; in the unit of ``like_joules``.
+
+    A figure beside a larger one keeps one decimal more: ``0.012 kWh``.
+    """
     if joules is None or not math.isfinite(joules):
         return DASH
-    size = abs(joules)
+    size = abs(joules if like_joules is None else like_joules)
+    digits = 2 if like_joules is None else 3
     if size < 10_000:
         return f"{joules:.0f} J"
     if size < 360_000:
         return f"{joules / 1e3:.1f} kJ"
     kwh = joules / 3.6e6
     if size < 3.6e9:
-        return f"{kwh:.2f} kWh"
-    return f"{kwh / 1e3:.2f} MWh"
+        return f"{kwh:.{digits}f} kWh"
+    return f"{kwh / 1e3:.{digits}f} MWh"
 
 
 def show_seconds(seconds: float | None) -> str:
@@ -79,9 +92,8 @@ def show_kwh(kwh: float | None) -> str:
     return f"{kwh:.2f} kWh" if abs(kwh) < 1000 else f"{kwh / 1e3:.2f} MWh"
 
 
-_BY_LAST_WORD = {
+_BY_LAST_WORD: dict[str, Callable[[float | None], str]] = {
     "watts": show_watts,
-    "joules": show_joules,
     "kwh": show_kwh,
     "seconds": show_seconds,
     "share": show_share,
@@ -93,9 +105,20 @@ _BY_LAST_WORD = {
 }
 
 
-def show(name: str, value: float | None) -> str:
-    """``value`` in the unit that the last word of ``name`` declares, or bare if none does."""
-    render = _BY_LAST_WORD.get(name.rpartition("_")[2])
+def unit_word(name: str) -> str:
+    """The last word of a name, which declares its unit."""
+    return name.rpartition(".")[2].rpartition("_")[2]
+
+
+def show(name: str, value: float | None, like: float | None = None) -> str:
+    """``value`` in the unit that the last word of ``name`` declares, or bare if none does.
+
+    ``like``: the largest energy that stands beside it.
+    """
+    word = unit_word(name)
+    if word == "joules":
+        return show_joules(value, like)
+    render = _BY_LAST_WORD.get(word)
     if render is not None:
         return render(value)
     if value is None:

@@ -107,7 +107,9 @@ class Rows:
         running = (phase == _RUNNING) | (phase == _STARTING)
         paused = phase == _PAUSED
 
-        low = np.where(running & situation.rising, np.maximum(least, cap_now), least)
+        # On the way back nobody is capped deeper; who has not begun to work yet comes by the ramp.
+        stays = (phase == _RUNNING) & situation.rising
+        low = np.where(stays, np.maximum(least, cap_now), least)
         low = np.minimum(low, found)
         caps, power, throughput, uncapped = _chains(curves, low, found)
         free = situation.target_gpu_watts is None

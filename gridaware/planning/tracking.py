@@ -7,7 +7,9 @@ Two corrections, both bounded:
   larger than noise. Being measured against the plan in force, it is blind to pauses that are still
   under way: the plan says what it expects meanwhile.
 * *debt*: what the present settlement interval has drawn above the target so far is saved over the
-  rest of the interval. Credit is not spent: it would only buy a later excess.
+  rest of the interval. Credit is not spent: it would only buy a later excess. When an interval ends
+  in debt, what was saved for it is let go no faster than the bias is learned: the cause is still
+  there.
 
 Until a bias has been learned a first margin stands in its place.
 """
@@ -35,9 +37,12 @@ BOUND = 0.12
 DEBT_BOUND = 0.06
 """Most that a debt lowers the target by, as a share of it."""
 SETTLE_SECONDS = 1.5
-"""After the plan moved, readings say nothing for this long."""
-MOVED = 0.01
-"""A plan that moved by more than this share is a new plan."""
+"""After the plan moved, or the load did, readings say nothing for this long."""
+MOVED = 0.03
+"""A plan that moved by more than this share is a new plan; a smaller move is followed. A draw that
+moved by more is work that came or went: the next plan knows of it."""
+RESPONSE_SECONDS = 0.3
+"""Time constant with which silicon and sensors follow a small move of the plan."""
 READING_SECONDS = 1.0
 """What is asked now is drawn about one reading later."""
 SAME_INTERVAL_SHARE = 0.25
@@ -57,12 +62,17 @@ class Tracker:
     margin: float = FIRST_MARGIN
     at_seconds: float | None = None
     """Of the last reading while a target held; None = no target holds."""
+    measured_watts: float = 0.0
     expected_watts: float = 0.0
+    settled_watts: float = 0.0
+    """Of what is expected, what silicon and sensors have followed by now."""
     quiet_until_seconds: float = 0.0
     interval_began_seconds: float = 0.0
     interval_seconds: float = 60.0
     excess_joules: float = 0.0
     """Above the target since the interval began; negative = below."""
+    saved_watts: float = 0.0
+    """Saved now for the debt of the interval before."""
 
     def follow(
         self,
@@ -92,46 +102,70 @@ class Tracker:
             return replace(
                 self,
                 at_seconds=now_seconds,
+                measured_watts=measured_watts,
                 expected_watts=expected_watts,
+                settled_watts=expected_watts,
                 quiet_until_seconds=now_seconds + SETTLE_SECONDS,
                 interval_began_seconds=_began(now_seconds, interval_from_seconds, interval_seconds),
                 interval_seconds=interval_seconds,
                 excess_joules=0.0,
+                saved_watts=0.0,
             )
         step = min(max(now_seconds - self.at_seconds, 0.0), LONGEST_STEP_SECONDS)
         counted = self._count(
             now_seconds,
             step,
             measured_watts - target_watts,
+            target_watts,
             interval_seconds,
             self.interval_began_seconds if interval_from_seconds is None else interval_from_seconds,
         )
-        moved = abs(expected_watts - self.expected_watts) > MOVED * max(self.expected_watts, 1.0)
-        quiet = now_seconds + SETTLE_SECONDS if moved else self.quiet_until_seconds
+        quiet = self.quiet_until_seconds
+        moved = _differ(expected_watts, self.expected_watts)
+        if moved or (now_seconds >= quiet and _differ(measured_watts, self.measured_watts)):
+            quiet = now_seconds + SETTLE_SECONDS
+        followed = min(step / RESPONSE_SECONDS, 1.0) * (expected_watts - self.settled_watts)
+        settled = expected_watts if moved else self.settled_watts + followed
         state = replace(
             counted,
             at_seconds=now_seconds,
+            measured_watts=measured_watts,
             expected_watts=expected_watts,
+            settled_watts=settled,
             quiet_until_seconds=quiet,
         )
-        if now_seconds < quiet or expected_watts <= 0:
+        if now_seconds < quiet or settled <= 0:
             return state
-        return state._learn(step, measured_watts / expected_watts - 1.0)
+        return state._learn(step, measured_watts / settled - 1.0)
 
     def asked_watts(self, target_watts: float) -> float:
         """What to ask the planner for, so that the mean of the interval meets ``target_watts``."""
-        wanted = target_watts * (1.0 - self.margin)
-        if self.at_seconds is not None and self.excess_joules > 0:
-            left = self.interval_began_seconds + self.interval_seconds - self.at_seconds
-            debt = self.excess_joules / max(left - READING_SECONDS, READING_SECONDS)
-            wanted -= min(debt, DEBT_BOUND * target_watts)
-        return wanted / (1.0 + self.bias)
+        saved = max(self._debt_watts(target_watts), self.saved_watts)
+        return (target_watts * (1.0 - self.margin) - saved) / (1.0 + self.bias)
+
+    def _debt_watts(self, target_watts: float) -> float:
+        """What to save over the rest of the interval for what it has drawn too much."""
+        if self.at_seconds is None or self.excess_joules <= 0:
+            return 0.0
+        left = self.interval_began_seconds + self.interval_seconds - self.at_seconds
+        debt = self.excess_joules / max(left - READING_SECONDS, READING_SECONDS)
+        return min(debt, DEBT_BOUND * target_watts)
 
     def _count(
-        self, now: float, step: float, excess_watts: float, interval: float, origin: float
+        self,
+        now: float,
+        step: float,
+        excess_watts: float,
+        target_watts: float,
+        interval: float,
+        origin: float,
     ) -> "Tracker":
         """Add a reading to the interval's account; a new interval starts at zero."""
         began = _began(now, origin, interval)
+        if now < origin:  # nothing is settled yet: the way down is no debt
+            return replace(
+                self, interval_began_seconds=began, interval_seconds=interval, excess_joules=0.0
+            )
         # The origin is known to within the jitter between two clocks.
         if began - self.interval_began_seconds < SAME_INTERVAL_SHARE * interval:
             return replace(self, excess_joules=self.excess_joules + step * excess_watts)
@@ -140,20 +174,25 @@ class Tracker:
             interval_began_seconds=began,
             interval_seconds=interval,
             excess_joules=min(step, now - began) * excess_watts,
+            saved_watts=max(self._debt_watts(target_watts), self.saved_watts),
         )
 
     def _learn(self, step: float, seen: float) -> "Tracker":
         """Move the bias towards what was seen."""
         error = seen - self.bias
         constant = SLOW_SECONDS
-        if error > 0:
-            constant = min(constant, SLOW_SHARE * self.interval_seconds)
         if abs(error) > NOISE:
             constant = FAST_SECONDS if error > 0 else LOW_SECONDS
+        if error > 0:
+            constant = min(constant, SLOW_SHARE * self.interval_seconds)
         share = min(step / constant, 1.0)
         bias = min(max(self.bias + share * error, -BOUND), BOUND)
         margin = self.margin + min(step / SLOW_SECONDS, 1.0) * (MARGIN - self.margin)
-        return replace(self, bias=bias, margin=margin)
+        return replace(self, bias=bias, margin=margin, saved_watts=(1.0 - share) * self.saved_watts)
+
+
+def _differ(watts: float, before_watts: float) -> bool:
+    return abs(watts - before_watts) > MOVED * max(before_watts, 1.0)
 
 
 def _began(now: float, origin: float | None, interval: float) -> float:

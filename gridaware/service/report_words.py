@@ -53,7 +53,7 @@ def verdict(report: EventReport) -> Verdict:
     """Whether what was owed was delivered."""
     delivered = report.delivery
     ratio = delivered.performance_ratio
-    if ratio is None:
+    if ratio is None or delivered.mean_watts is None:
         return Verdict("open", "Not scored")
     if delivered.intervals_missed == 0:
         return Verdict("good", "Delivered in full")

@@ -26,12 +26,10 @@ from gridaware.sim.window import GpuSlot, Window, process_started_ticks
 
 FOUND_STEP_WATTS = 10.0
 """Each GPU's limit is found this much lower than its neighbour's: not the vendor's default."""
-METER_ERROR = 0.02
-"""What the meter may differ from the truth by, and what a busy machine may delay a correction by:
-these sites run in real time. How well the loop tracks is held by the seeded world, which does not.
-"""
-TRACKING_ERROR = 0.05
-"""In settlement intervals below five seconds the loop has too few readings to learn a curve."""
+METER_ERROR = 0.005
+"""What the meter that the controller follows may differ from the truth by."""
+FIRST_ERROR = 0.015
+"""A settlement interval of three seconds begins before one reading of the new caps has settled."""
 LOG_LINES = 40
 CLOCK = SystemClock()
 
@@ -357,7 +355,7 @@ class Site:
         end = promise.ends_seconds
         highest = max(truth.means_watts(self.interval_seconds, ready, end))
         if error is None:
-            error = METER_ERROR if self.interval_seconds >= 5 else TRACKING_ERROR
+            error = METER_ERROR if self.interval_seconds >= 5 else FIRST_ERROR
         assert highest <= promise.limit_watts * (1 + error), (
             f"{highest:.0f} W where {promise.limit_watts:.0f} W are owed\n{truth.told(promise)}"
         )

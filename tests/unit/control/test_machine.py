@@ -350,6 +350,8 @@ def test_a_preview_says_what_would_happen_and_changes_nothing(bench) -> None:
     assert repr(bench.state) == before
     assert shown["disposition"] == "accepted"
     assert shown["target_watts"] == pytest.approx(0.7 * shown["power_watts"], rel=0.2)
+    # What is asked is taken off the reference, which is shown beside it.
+    assert shown["target_watts"] == pytest.approx(0.7 * shown["reference_watts"], rel=1e-4)
     assert [row["job_id"] for row in shown["jobs"]] == ["j"]
     assert shown["jobs"][0]["why"]
     refused = preview(bench.machine, bench.signal(feed="none").signal, bench.now())

@@ -65,6 +65,14 @@ def test_the_last_word_of_a_name_says_its_unit() -> None:
     assert show("owed_kwh", 1.5) == "1.50 kWh"
 
 
+def test_energies_that_stand_beside_each_other_share_a_unit() -> None:
+    assert show("joules", 950, 7.2e6) == "0.000 kWh"
+    assert show("held_idle.joules", 43_200, 7.2e6) == "0.012 kWh"
+    assert show("joules", 7.2e6, 7.2e6) == "2.000 kWh"
+    assert show("joules", 940, 43_200) == "0.9 kJ"
+    assert show("cap_watts", 250, 84_000) == "250 W"
+
+
 def test_a_sentence_shows_each_number_in_its_unit() -> None:
     assert sentence("TargetReached", {"limit_watts": 84_000}) == (
         "power is at or below the target of 84.0 kW"

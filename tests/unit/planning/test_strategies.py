@@ -367,6 +367,16 @@ def test_coming_back_raises_in_reverse_order_and_lowers_nothing(strategy, job, a
 
 
 @both
+def test_who_comes_back_comes_by_the_ramp_and_not_in_one_step(strategy, job, ask):
+    back = job("back", Tier.FLEX_3, state=JobState.RESUMING, draw_watts=480.0, gpu_count=8)
+    full = 8 * back.curve.power_at(400.0)
+    situation = ask(job("firm", Tier.FIRM), back, target_gpu_watts=1.6 * full, rising=True)
+    cap = strategy(situation, {}).actions[1].cap_watts
+    # It may draw what the level of the ramp leaves, not its whole draw.
+    assert back.curve.power_at(cap) == pytest.approx(0.6 * full / 8, rel=0.01)
+
+
+@both
 def test_a_hard_limit_with_room_leaves_the_queue_open(strategy, job, ask):
     assert not strategy(ask(job(), share=1.5, hard=True), {}).stop_admission
     assert strategy(ask(job(), share=0.9, hard=True), {}).stop_admission
