@@ -12,11 +12,6 @@ GROUPS = {
 }
 """Folder to xdist group: the tests of a group run in one worker, one after another."""
 
-REAL_TIME = {"test_faults.py", "test_ray_site.py"}
-"""Whole sites judged by the clock: a busy machine makes them late, so they are in `make test-all`.
-What they show is held in virtual time by `tests/sim`, and process by process by `tests/node` and
-`tests/ray`, in every run.
-"""
 HERE = Path(__file__).parent
 
 
@@ -25,8 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE not in item.path.parents:
             continue
         group = GROUPS.get(item.path.relative_to(HERE).parts[0])
-        if group == "e2e" and item.path.name in REAL_TIME:
-            item.add_marker(pytest.mark.slow)
+        if group == "e2e":
+            item.add_marker(pytest.mark.real_time)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
 

@@ -74,12 +74,12 @@ class JobBody(_Body):
     job_id: Id
     entrypoint: Annotated[str, Field(min_length=1, max_length=16384)]
     """The command line."""
-    gpus: Annotated[int, Field(ge=1, le=100_000)]
-    """How many it takes, all at once."""
+    gpus: Annotated[int, Field(ge=0, le=1_000_000)]
+    """How many it takes, all at once. The controller allows fewer, and keeps its refusals."""
     tier: Literal["firm", "flex-1", "flex-2", "flex-3", "preemptible"] = "firm"
     """How much mean throughput it may lose over 6 h: 0, 10, 25, 50 or 100 %."""
     team: Id = "default"
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Higher starts first and is shed last."""
     placement: Literal["entrypoint", "workers"] = "entrypoint"
     """Whose GPUs they are: the entrypoint's own, or those its Ray workers ask for."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +31,10 @@ METER_ERROR = 0.005
 """What the meter that the controller follows may differ from the truth by."""
 FIRST_ERROR = 0.015
 """A settlement interval of three seconds begins before one reading of the new caps has settled."""
+STALL_SECONDS = 0.4
+"""The probe looks every 0.05 s. Where it could not for this long, nobody had the processor ..."""
+STALLED_ERROR = 0.05
+"""... and what is judged is the promise alone, not how closely the loop follows it."""
 LOG_LINES = 40
 CLOCK = SystemClock()
 
@@ -94,6 +99,12 @@ class Truth(threading.Thread):
             for s in self.samples[::5]
         ]
         return "\n".join(lines)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the machine was too busy for a site that runs in real time."""
+        times = [sample.seconds for sample in self.samples]
+        return any(b - a > STALL_SECONDS for a, b in pairwise(times))
 
     def means_watts(self, seconds: float, start: float, end: float) -> list[float]:
         """True power in each whole interval of ``seconds`` from ``start`` on."""
@@ -356,6 +367,7 @@ class Site:
         highest = max(truth.means_watts(self.interval_seconds, ready, end))
         if error is None:
             error = METER_ERROR if self.interval_seconds >= 5 else FIRST_ERROR
+            error = STALLED_ERROR if truth.stalled else error
         assert highest <= promise.limit_watts * (1 + error), (
             f"{highest:.0f} W where {promise.limit_watts:.0f} W are owed\n{truth.told(promise)}"
         )

@@ -179,7 +179,8 @@ def test_the_report_has_four_clocks_and_no_interval_missed(story):
     assert below is None or accepted <= confirmed <= 1e3 * (below + 1.0)
     scored = [i for i in report["delivery"]["intervals"] if i["scored"]]
     assert scored
-    assert report["delivery"]["intervals_missed"] == 0, scored
+    most = 0.05 if story.truth.stalled else 0.0  # a machine that stands still is no controller
+    assert all(i["shortfall_watts"] <= most * i["owed_watts"] for i in scored), scored
     assert report["unresolved_watts"] == 0
     assert report["reference"]["watts"] == pytest.approx(story.promise.limit_watts / 0.65)
     # The plant's true power, which nobody below the test has seen.
