@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from gridaware.domain.event import GridEvent
-from gridaware.domain.fleet import LimitRange
+from gridaware.domain.fleet import BoardState, ClockRange, LimitRange
 from gridaware.domain.job import JobSpec
 from gridaware.domain.reading import EnergyReading, Reading
 from gridaware.domain.wire import CheckpointRequest, Desired, SampleRate
 
 __all__ = [
     "AgentLink",
+    "Boards",
+    "ClockLocks",
     "Driver",
     "FeedReport",
     "GpuIdentity",
@@ -92,6 +94,40 @@ class Driver(Protocol):
 
     def cap_binds(self, gpu_id: str) -> bool | None:
         """Whether the power cap is what holds the clocks down; None = the device cannot say."""
+        ...
+
+
+@runtime_checkable
+class ClockLocks(Protocol):
+    """What a driver that can lock clocks has besides; each GPU may still lack it.
+
+    No driver can say what lock stands, so the found one is **unlocked**, unless the driver's own
+    options name the lock that the site sets itself: giving back means going to that.
+    """
+
+    def clock_range(self, gpu_id: str) -> ClockRange:
+        """What its clocks can be locked to.
+
+        Raises:
+            DeviceNotSupported: this GPU has no clock lock.
+        """
+        ...
+
+    def lock_clocks(self, gpu_id: str, most_mhz: float) -> None:
+        """Keep the clocks at or below ``most_mhz``; out of range is refused, never clamped."""
+        ...
+
+    def unlock_clocks(self, gpu_id: str) -> None:
+        """Give back the found lock."""
+        ...
+
+
+@runtime_checkable
+class Boards(Protocol):
+    """What a driver has besides that can say in which state its GPUs are."""
+
+    def board_state(self, gpu_id: str) -> BoardState:
+        """Persistence, slices, profiles, smoothing; what the GPU does not say is left out."""
         ...
 
 

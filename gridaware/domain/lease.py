@@ -37,8 +37,11 @@ class Lease:
     signal_loss: SignalLoss = SignalLoss()
     standing_watts: tuple[tuple[str, float], ...] = ()
     event_ids: tuple[str, ...] = ()
+    clocks_mhz: tuple[tuple[str, float], ...] = ()
+    """Clocks that GPUs must not exceed, beside their limits: depth for work whose draw is below
+    every legal limit. A GPU that it does not name is unlocked."""
 
     @property
     def empty(self) -> bool:
         """Whether it asks for nothing: every GPU at its found limit."""
-        return not self.limits_watts and not self.standing_watts
+        return not (self.limits_watts or self.standing_watts or self.clocks_mhz)
