@@ -41,6 +41,7 @@ _VALUES = {
     "programme-hold-negative": "Set hold_seconds to 0 or more, or leave it out to wait for a "
     "person.",
     "programme-fallback-range": "Set fallback_fraction above 0 and at most 1.",
+    "programme-armed-depths": "List shares between 0 and 1 from the shallowest to the deepest.",
     "overhead-range": "Set fixed_watts to 0 or more and slope to 1 or more.",
     "curve-shape": "Give cap_watts, power_watts and throughput the same number of points.",
     "curve-caps": "Sort the points of the curve by cap.",

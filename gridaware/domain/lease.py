@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gridaware.domain.programme import SignalLoss
 
-__all__ = ["Lease", "RestoreSlot"]
+__all__ = ["ArmedResponse", "Lease", "RestoreSlot", "ScheduledResponse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,25 @@ class Lease:
     def empty(self) -> bool:
         """Whether it asks for nothing: every GPU at its found limit."""
         return not (self.limits_watts or self.standing_watts or self.clocks_mhz)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmedResponse:
+    """A lease that a node holds ready: it is in force as soon as its programme's level is fired."""
+
+    programme_id: str
+    level: int
+    """Position in the programme's ladder of depths."""
+    depth: float
+    """Share of the site's reference that all nodes together take away with it."""
+    lease: Lease
+    """Its duration is the programme's longest; a trigger may say otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledResponse:
+    """A lease of an event that is known ahead. It comes into force without a controller alone."""
+
+    starts_in_seconds: float
+    """From receipt, on the boot clock."""
+    lease: Lease

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 from gridaware.domain.errors import InvalidInput
 
-__all__ = ["Authority", "FeedSpec", "Programme", "SignalLoss"]
+__all__ = ["ARMED_BELOW_SECONDS", "Authority", "FeedSpec", "Programme", "SignalLoss"]
+
+ARMED_BELOW_SECONDS = 60.0
+"""A programme with a shorter deadline has its responses armed on every node, ready to be fired."""
+ARMED_DEPTHS = (0.1, 0.2, 0.3, 0.4)
+"""The ladder of one that does not declare its own: what sites of this kind have delivered as caps
+alone (10 to 40 %; notes on arXiv 2606.25098)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,27 @@ class Programme:
     mandatory: bool = True
     signal_loss: SignalLoss = SignalLoss()
     max_duration_seconds: float | None = None
+    ramp_exempt: bool = False
+    """Fast reserve: on the way down the site's ramp limit does not bind its events. Only where the
+    connection agreement says so; the way back keeps the ramp."""
+    armed_depths: tuple[float, ...] | None = None
+    """Shares of the reference that it may ask for at once, shallowest first: for each, every node
+    holds the caps of its next response. () = nothing is armed; None = by the deadline."""
+
+    def __post_init__(self) -> None:
+        depths = self.armed_depths or ()
+        if not all(0 < depth < 1 for depth in depths) or list(depths) != sorted(set(depths)):
+            raise InvalidInput(
+                "programme-armed-depths",
+                "armed_depths must rise from one share of the reference (0 to 1) to the next",
+            )
+
+    @property
+    def ladder(self) -> tuple[float, ...]:
+        """The depths that are armed; a level is the position of one in it."""
+        if self.armed_depths is not None:
+            return self.armed_depths
+        return ARMED_DEPTHS if self.deadline_seconds < ARMED_BELOW_SECONDS else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,29 @@
 The agent dials out and says :class:`Hello`; the controller answers :class:`Welcome` or
 :class:`Fenced` and from then on sends the *whole* desired state in each :class:`Desired`, so a lost
 frame costs nothing. Each Desired is acknowledged with what was read back.
+
+Ahead of time it sends :class:`Armed`, the node's next responses. A tiny :class:`Trigger` then does
+what a Desired would, and is acknowledged as one; so does a local cause with no frame at all, which
+the agent tells afterwards (:class:`Fired`, also in its Hello while that holds).
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from gridaware.domain.fleet import Gpu
-from gridaware.domain.lease import Lease
+from gridaware.domain.lease import ArmedResponse, Lease, ScheduledResponse
 
 __all__ = [
     "MESSAGES",
     "PROTOCOL_VERSION",
     "Acknowledged",
+    "Armed",
+    "ArmedAcknowledged",
     "CheckpointReport",
     "CheckpointRequest",
     "Desired",
     "Fenced",
+    "Fired",
     "GpuResult",
     "GpuSample",
     "Heartbeat",
@@ -27,13 +34,59 @@ __all__ = [
     "JobProgress",
     "JobRegistered",
     "NodeFault",
+    "Release",
+    "Released",
     "Sample",
     "SampleBatch",
     "SampleRate",
+    "Trigger",
     "Welcome",
 ]
 
 PROTOCOL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """Agent → controller: a cause on the node put an armed response in force.
+
+    Told once when it happens, and in every Hello while that response is in force, so that a
+    controller that was away learns of it.
+    """
+
+    node_id: str
+    programme_id: str
+    level: int
+    depth: float
+    lease_id: str
+    """Of the lease that is in force since."""
+    cause: str
+    """``frequency``, …: which local watch it was."""
+    measured: float | None
+    """What it measured, in the watch's own unit (Hz for ``frequency``)."""
+    at: datetime
+    """By the node's wall clock."""
+    age_seconds: float
+    """Since then on the boot clock, when this was said."""
+    duration_seconds: float | None
+    """For which it holds from ``at`` on; None = until the programme's signal loss lets go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A person has set a node free of its lease; told until a controller has surely heard it."""
+
+    release_id: str
+    lease_id: str
+    event_ids: tuple[str, ...]
+    """What the lease was for, where the release broke into it: those programmes are told."""
+    actor: str
+    reason: str
+    at: datetime
+    at_once: bool = False
+    """Faster than the site's ramp, as the person has confirmed."""
+    restored: bool = False
+    """Every found limit stands again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +107,10 @@ class Hello:
     lease_left_seconds: float | None
     cluster_id: str = "default"
     agent_socket: str = ""
+    releases: tuple[Released, ...] = ()
+    """What persons have released and a controller may not know yet."""
+    fired: Fired | None = None
+    """What put its lease in force, where that was the node itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +170,9 @@ class GpuResult:
     """Read back from the driver; None where it could not be read."""
     error: str | None = None
     """Code of :mod:`gridaware.domain.errors` where the write or the read-back failed."""
+    after_seconds: float | None = None
+    """On the agent's boot clock, from the receipt of the frame to the read-back; None = not known,
+    as where a restarted agent answers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +301,56 @@ class NodeFault:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """Controller → agent: every response that it shall hold ready; replaces all earlier ones."""
+
+    controller_epoch: int
+    revision: int
+    """Grows with each."""
+    sent_at: datetime
+    expires_at: datetime
+    """Only the difference from ``sent_at`` is used: beyond it ``responses`` are never fired.
+    ``scheduled`` ones hold for their own windows."""
+    responses: tuple[ArmedResponse, ...] = ()
+    scheduled: tuple[ScheduledResponse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArmedAcknowledged:
+    """Agent → controller: this revision is held, and found limits are safe in the journal."""
+
+    node_id: str
+    controller_epoch: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Controller → agent: put one armed response in force, as a Desired with its lease would."""
+
+    controller_epoch: int
+    sequence: int
+    """Counted together with those of Desired."""
+    decision_id: str
+    revision: int
+    """Of the Armed that holds the response: another one is refused."""
+    programme_id: str
+    level: int
+    event_id: str
+    duration_seconds: float | None
+    """From receipt; None = an event without an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Controller → agent: a person sets the node free, in its slot of the ramp or at once."""
+
+    actor: str
+    reason: str
+    at_once: bool = False
+
+
 MESSAGES: tuple[type, ...] = (
     Hello,
     Welcome,
@@ -256,5 +366,9 @@ MESSAGES: tuple[type, ...] = (
     CheckpointRequest,
     CheckpointReport,
     NodeFault,
+    Armed,
+    ArmedAcknowledged,
+    Trigger,
+    Fired,
 )
 """Every frame type. The position is its tag on the wire: append only."""

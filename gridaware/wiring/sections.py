@@ -222,7 +222,12 @@ class ProgrammeSection(_Section):
     """Whether the site must serve its events."""
     max_duration_seconds: Seconds | None = None
     """The longest event of the contract."""
+    ramp_exempt: bool = False
+    """Whether the connection agreement frees its events of `site.ramp.down` (fast reserve)."""
     signal_loss: SignalLossSection = SignalLossSection()
+    armed_depths: tuple[Annotated[_Number, Field(gt=0, lt=1)], ...] | None = None
+    """Reductions, as shares of the reference, that every node holds ready to be fired at once; [] =
+    none; 0.1, 0.2, 0.3 and 0.4 where unset and the deadline is under a minute."""
 
     @model_validator(mode="after")
     def _holds(self) -> "ProgrammeSection":
@@ -242,6 +247,8 @@ class ProgrammeSection(_Section):
             mandatory=self.mandatory,
             signal_loss=SignalLoss(loss.hold_seconds, loss.fallback_fraction),
             max_duration_seconds=self.max_duration_seconds,
+            ramp_exempt=self.ramp_exempt,
+            armed_depths=self.armed_depths,
         )
 
 
