@@ -11,11 +11,11 @@ lower limit that someone else has set. It is then moved into the device's own ra
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gridaware.domain.errors import Refused
+from gridaware.domain.lease import Lease
 from gridaware.domain.wire import Desired
-from gridaware.node import slot
 from gridaware.node.actions import (
     Acknowledge,
     Action,
@@ -31,12 +31,15 @@ from gridaware.node.actions import (
 from gridaware.node.gpuhold import GpuHold
 from gridaware.node.order import Order, wrong_with
 from gridaware.node.restart import distrusted, recall, recapture
+from gridaware.node.term import Term
 
 __all__ = ["LeaseHolder"]
 
 _JOURNAL_RETRY_SECONDS = 1.0
 _SILENCE_SECONDS = 5.0
 """Until a Welcome says otherwise."""
+_UNKNOWN_SLOT = RestoreSlot(0.0, 60.0)
+"""Of standing ceilings that a person lifts: no lease says how fast the site may rise."""
 
 
 class LeaseHolder:
@@ -57,13 +60,8 @@ class LeaseHolder:
         self.epoch = record.controller_epoch if record else 0
         self.sequence = record.sequence if record else -1
         self.decision_id = record.decision_id if record else ""
-        self.lease = record.lease if record else None
-        self._ends_at = record.ends_at if record else None
-        self._expires_at = record.expires_at if record else None
-        self._silent_since = record.silent_since if record else None
-        self._fallen_back = record.fallen_back if record else False
+        self._term = Term(record)
         self._standing = dict(record.standing_watts) if record else {}
-        self._limits = dict(self.lease.limits_watts) if self.lease else {}
         self._resuming = record
         self._journalled = record
         self._journal_retry_at = float("-inf")
@@ -115,7 +113,9 @@ class LeaseHolder:
         for device in inventory.devices:
             hold = self._holds[device.gpu_id]
             if hold.touched:
-                faults += hold.resume(device, self._own_target(hold, now), ramping=self._over(now))
+                faults += hold.resume(
+                    device, self._own_target(hold, now), ramping=self._term.over(now)
+                )
         if self._distrust:
             faults += distrusted(self._holds)
             self._distrust = False
@@ -141,9 +141,10 @@ class LeaseHolder:
     def on_heard(self, now: float) -> list[Action]:
         """Any frame of the controller: it is not silent."""
         self._heard_at = now
-        if self._silent_since is None or self._fallen_back or self._over(now):
+        term = self._term
+        if term.silent_since is None or term.fallen_back or term.over(now):
             return []
-        self._silent_since = None
+        term.silent_since = None
         return self._settle(now)
 
     def on_desired(self, desired: Desired, now: float, wall: datetime) -> list[Action]:
@@ -210,27 +211,42 @@ class LeaseHolder:
         """Time has passed; needed at :meth:`next_deadline` at the latest."""
         return self._settle(now)
 
-    def release(self, now: float, *, force: bool) -> list[Action]:
-        """A person ends the lease: limits return in the slot; standing ceilings stay.
+    def release(self, now: float, *, force: bool, at_once: bool = False) -> list[Action]:
+        """A person ends the lease: limits return in the slot, or at once; standing ceilings stay.
 
         Raises:
             Refused: the lease is alive and ``force`` is not given.
         """
-        if self.lease is None or self._over(now):
+        lease = self.lease
+        if lease is None:
             return self._settle(now)
-        if not force and not (self._ends_at is None and self._silent_since is not None):
-            raise Refused("lease-alive", f"lease {self.lease.lease_id} is in force")
-        self._ends_at = now
-        told = Fault("released-by-person", None, f"lease {self.lease.lease_id} was released")
-        return [told, *self._settle(now)]
+        told: list[Action] = []
+        if not self._over(now):
+            if not force and not (self._ends_at is None and self._silent_since is not None):
+                raise Refused("lease-alive", f"lease {lease.lease_id} is in force")
+            self._ends_at = now
+            told = [Fault("released-by-person", None, f"lease {lease.lease_id} was released")]
+        if at_once:
+            self.lease = replace(lease, slot=RestoreSlot())
+        return [*told, *self._settle(now)]
 
-    def surrender(self, now: float) -> list[Action]:
-        """Drop lease and standing ceilings: found limits at once, without a ramp."""
-        self._drop_lease()
-        self._standing = {}
+    def retire(self, now: float, *, at_once: bool) -> list[Action]:
+        """Give everything back for good, standing ceilings too: in the slot, or at once."""
+        limits = self._standing | self._limits
+        if limits:
+            lease = self.lease or Lease("standing", slot=_UNKNOWN_SLOT)
+            slot = RestoreSlot() if at_once else lease.slot
+            self.lease = replace(lease, limits_watts=tuple(limits.items()), slot=slot)
+            self._limits, self._standing = limits, {}
+            self._ends_at = now if self._ends_at is None else min(self._ends_at, now)
         return self._settle(now)
 
     # What is true --------------------------------------------------------------------------
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease in force, or on its way back."""
+        return self._term.lease
 
     @property
     def holding(self) -> bool:
@@ -262,21 +278,22 @@ class LeaseHolder:
 
     def lease_left_seconds(self, now: float) -> float | None:
         """Until the lease ends; None without a lease or without an end."""
-        return None if self._ends_at is None else max(0.0, self._ends_at - now)
+        return self._term.left_seconds(now)
 
     def phase(self, now: float) -> str:
         """``idle``, ``holding``, ``silent`` (no controller), ``fallback`` or ``restoring``."""
         if self.lease is None:
             return "restoring" if self.holding else "idle"
-        if self._over(now):
+        if self._term.over(now):
             return "restoring"
-        if self._fallen_back:
+        if self._term.fallen_back:
             return "fallback"
-        return "holding" if self._silent_since is None else "silent"
+        return "holding" if self._term.silent_since is None else "silent"
 
     def next_deadline(self, now: float) -> float | None:
         """Boot seconds at which :meth:`on_tick` is due; None = nothing is waiting for time."""
-        times = [t for t in (self._lease_deadline(now),) if t is not None]
+        due = self._term.deadline(self._heard_at, self._silence_seconds, now)
+        times = [] if due is None else [due]
         if self._journal_retry_at > now:
             times.append(self._journal_retry_at)
         if self._driver_up:
@@ -289,9 +306,10 @@ class LeaseHolder:
 
     def _settle(self, now: float) -> list[Action]:
         """Everything that follows from the present state."""
-        self._advance(now)
+        if self._driver_up and self._heard_at is not None:
+            self._term.advance(now, self._heard_at, self._silence_seconds)
         self._touch()
-        over = self._over(now)
+        over = self._term.over(now)
         may_journal = now >= self._journal_retry_at
         writes: list[tuple[str, float]] = []
         for hold in self._holds.values():
@@ -316,7 +334,7 @@ class LeaseHolder:
     def _touch(self) -> None:
         """Freeze the found limits of every GPU that is about to be ours."""
         if self._driver_up:
-            for gpu_id in self._limits.keys() | self._standing.keys():
+            for gpu_id in self._term.limits.keys() | self._standing.keys():
                 if gpu_id in self._holds:
                     self._holds[gpu_id].touch()
 
@@ -332,65 +350,14 @@ class LeaseHolder:
         """Every GPU that the newest Desired concerns owes it a result."""
         self._touch()
         asked = {h.gpu_id: self._target(h, now) for h in self._holds.values() if h.touched}
-        self._order = Order(self.epoch, self.sequence, self.decision_id, asked | self._limits)
-
-    def _advance(self, now: float) -> None:
-        """Let time end what it ends: the controller's voice, the hold, the ramp."""
-        if self.lease is None or not self._driver_up:
-            return
-        if self._ends_at is not None:
-            if self._progress(now) >= 1.0:
-                self._drop_lease()
-            return
-        assert self._heard_at is not None
-        if self._silent_since is None and now >= self._heard_at + self._silence_seconds:
-            self._silent_since = self._heard_at
-        loss = self.lease.signal_loss
-        if self._silent_since is None or loss.hold_seconds is None or self._fallen_back:
-            return
-        if now >= self._silent_since + loss.hold_seconds:
-            if loss.fallback_fraction is None:
-                self._ends_at = now
-            else:
-                self._fallen_back = True
-
-    def _lease_deadline(self, now: float) -> float | None:
-        if self.lease is None:
-            return None
-        if self._ends_at is not None:
-            if now < self._ends_at:
-                return self._ends_at
-            return self._ends_at + slot.next_step(self.lease.slot, now - self._ends_at)
-        if self._fallen_back or self._heard_at is None:
-            return None
-        if self._silent_since is None:
-            return self._heard_at + self._silence_seconds
-        hold_seconds = self.lease.signal_loss.hold_seconds
-        return None if hold_seconds is None else self._silent_since + hold_seconds
-
-    def _over(self, now: float) -> bool:
-        """Whether limits are on their way back."""
-        return self.lease is None or (self._ends_at is not None and now >= self._ends_at)
-
-    def _progress(self, now: float) -> float:
-        """How far limits are on their way back: 0 held, 1 found."""
-        if self.lease is None:
-            return 1.0
-        if self._ends_at is None or now < self._ends_at:
-            return 0.0
-        return slot.progress(self.lease.slot, now - self._ends_at)
+        self._order = Order(self.epoch, self.sequence, self.decision_id, asked | self._term.limits)
 
     def _own_target(self, hold: GpuHold, now: float) -> float:
         """What we want to stand on a GPU that we hold, foreign limits aside."""
         found = hold.found_watts
         assert found is not None
-        level = found
-        if self._fallen_back and self.lease is not None:
-            level = found * (self.lease.signal_loss.fallback_fraction or 1.0)
-        elif hold.gpu_id in self._limits:
-            level = min(found, self._limits[hold.gpu_id])
-        target = level + (found - level) * self._progress(now)
-        if self._over(now) and hold.asked_watts is not None:
+        target = self._term.level_watts(hold.gpu_id, found, now)
+        if self._term.over(now) and hold.asked_watts is not None:
             target = max(target, min(hold.asked_watts, found))  # the way back never turns
         target = min(target, self._standing.get(hold.gpu_id, target))
         if hold.limits is not None:
@@ -405,24 +372,11 @@ class LeaseHolder:
         lease = desired.lease
         self._standing = dict(lease.standing_watts)
         if not lease.limits_watts:
-            self._drop_lease()
+            self._term.drop()
             return
-        self.lease = lease
-        self._limits = dict(lease.limits_watts)
-        self._silent_since = None
-        self._fallen_back = False
-        if desired.expires_at is None:
-            self._ends_at = self._expires_at = None
-        else:
-            left = desired.expires_at - desired.sent_at
-            self._ends_at = now + left.total_seconds()
-            self._expires_at = wall + left
-
-    def _drop_lease(self) -> None:
-        self.lease = None
-        self._limits = {}
-        self._ends_at = self._expires_at = self._silent_since = None
-        self._fallen_back = False
+        expires_at = desired.expires_at
+        left = None if expires_at is None else expires_at - desired.sent_at
+        self._term.take(lease, left, now, wall)
 
     def _again(self, now: float) -> list[Action]:
         """The newest Desired came once more: answer again, extend nothing."""
@@ -446,10 +400,10 @@ class LeaseHolder:
             self.sequence,
             self.decision_id,
             self.lease,
-            self._ends_at,
-            self._expires_at,
-            self._silent_since,
-            self._fallen_back,
+            self._term.ends_at,
+            self._term.expires_at,
+            self._term.silent_since,
+            self._term.fallen_back,
             tuple(self._standing.items()),
             gpus,
         )
@@ -468,18 +422,7 @@ class LeaseHolder:
         """Take up what the journal says, as far as it still holds."""
         if record.boot_id == self.boot_id:
             recall(self._holds, record)
-            if self.lease is None or self._ends_at is None:
-                return []
-            if slot.over(self.lease.slot, now - self._ends_at):
-                # The slot went by while no agent ran: rise from now on, on the same line.
-                self._ends_at = now - self.lease.slot.delay_seconds
+            self._term.resume(now)
             return []
-        # The boot clock began again, so only the wall clock can tell what is left.
-        if self._ends_at is not None:
-            left = (record.expires_at - wall) if record.expires_at else timedelta(0)
-            self._ends_at = now + left.total_seconds()
-            if left <= timedelta(0):
-                self._drop_lease()
-        elif self._silent_since is not None:
-            self._silent_since = now
+        self._term.reboot(now, wall)
         return recapture(self._holds, record)
