@@ -11,10 +11,11 @@ lower limit that someone else has set. It is then moved into the device's own ra
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from gridaware.domain.errors import Refused
-from gridaware.domain.lease import Lease
+from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.wire import Desired
 from gridaware.node.actions import (
     Acknowledge,
@@ -221,24 +222,26 @@ class LeaseHolder:
         if lease is None:
             return self._settle(now)
         told: list[Action] = []
-        if not self._over(now):
-            if not force and not (self._ends_at is None and self._silent_since is not None):
+        term = self._term
+        if not term.over(now):
+            if not force and not (term.ends_at is None and term.silent_since is not None):
                 raise Refused("lease-alive", f"lease {lease.lease_id} is in force")
-            self._ends_at = now
+            term.ends_at = now
             told = [Fault("released-by-person", None, f"lease {lease.lease_id} was released")]
         if at_once:
-            self.lease = replace(lease, slot=RestoreSlot())
+            term.lease = replace(lease, slot=RestoreSlot())
         return [*told, *self._settle(now)]
 
     def retire(self, now: float, *, at_once: bool) -> list[Action]:
         """Give everything back for good, standing ceilings too: in the slot, or at once."""
-        limits = self._standing | self._limits
+        term = self._term
+        limits = self._standing | term.limits
         if limits:
             lease = self.lease or Lease("standing", slot=_UNKNOWN_SLOT)
             slot = RestoreSlot() if at_once else lease.slot
-            self.lease = replace(lease, limits_watts=tuple(limits.items()), slot=slot)
-            self._limits, self._standing = limits, {}
-            self._ends_at = now if self._ends_at is None else min(self._ends_at, now)
+            term.lease = replace(lease, limits_watts=tuple(limits.items()), slot=slot)
+            term.limits, self._standing = limits, {}
+            term.ends_at = now if term.ends_at is None else min(term.ends_at, now)
         return self._settle(now)
 
     # What is true --------------------------------------------------------------------------
