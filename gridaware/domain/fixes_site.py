@@ -42,6 +42,7 @@ _DATA = {
     "policy-unknown": "Name one of `gridaware policy list`, or add a file to policies/.",
     "policy-param-unknown": "Use the names that policies/default.yaml shows.",
     "policy-param-range": "Set the number to 0 or more.",
+    "frequency-rule": "Start from a named rule, such as ercot-ffr.",
     "meter-module": "Name a module with open_meter, such as gridaware.devices.device_sum.",
     "meter-silent": "Check the meter's address and power.",
     "series-shape": "Give as many values as times.",
