@@ -370,5 +370,6 @@ MESSAGES: tuple[type, ...] = (
     ArmedAcknowledged,
     Trigger,
     Fired,
+    Release,
 )
 """Every frame type. The position is its tag on the wire: append only."""

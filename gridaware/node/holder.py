@@ -11,11 +11,10 @@ lower limit that someone else has set. It is then moved into the device's own ra
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
 from gridaware.domain.errors import Refused
-from gridaware.domain.lease import Lease, RestoreSlot
+from gridaware.domain.lease import Lease
 from gridaware.domain.wire import Desired
 from gridaware.node.actions import (
     Acknowledge,
@@ -39,8 +38,6 @@ __all__ = ["LeaseHolder"]
 _JOURNAL_RETRY_SECONDS = 1.0
 _SILENCE_SECONDS = 5.0
 """Until a Welcome says otherwise."""
-_UNKNOWN_SLOT = RestoreSlot(0.0, 60.0)
-"""Of standing ceilings that a person lifts: no lease says how fast the site may rise."""
 
 
 class LeaseHolder:
@@ -218,30 +215,19 @@ class LeaseHolder:
         Raises:
             Refused: the lease is alive and ``force`` is not given.
         """
-        lease = self.lease
-        if lease is None:
-            return self._settle(now)
-        told: list[Action] = []
-        term = self._term
-        if not term.over(now):
+        term, told = self._term, list[Action]()
+        if term.lease is not None and not term.over(now):
             if not force and not (term.ends_at is None and term.silent_since is not None):
-                raise Refused("lease-alive", f"lease {lease.lease_id} is in force")
-            term.ends_at = now
-            told = [Fault("released-by-person", None, f"lease {lease.lease_id} was released")]
-        if at_once:
-            term.lease = replace(lease, slot=RestoreSlot())
+                raise Refused("lease-alive", f"lease {term.lease.lease_id} is in force")
+            told = [Fault("released-by-person", None, f"lease {term.lease.lease_id} was released")]
+        term.end(now, at_once=at_once)
         return [*told, *self._settle(now)]
 
     def retire(self, now: float, *, at_once: bool) -> list[Action]:
         """Give everything back for good, standing ceilings too: in the slot, or at once."""
-        term = self._term
-        limits = self._standing | term.limits
-        if limits:
-            lease = self.lease or Lease("standing", slot=_UNKNOWN_SLOT)
-            slot = RestoreSlot() if at_once else lease.slot
-            term.lease = replace(lease, limits_watts=tuple(limits.items()), slot=slot)
-            term.limits, self._standing = limits, {}
-            term.ends_at = now if term.ends_at is None else min(term.ends_at, now)
+        standing, self._standing = self._standing, {}
+        self._term.hold_beside(standing)
+        self._term.end(now, at_once=at_once)
         return self._settle(now)
 
     # What is true --------------------------------------------------------------------------

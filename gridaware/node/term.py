@@ -1,12 +1,17 @@
 """The lease in force and its times: when it ends, who is silent, how far the way back has come."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gridaware.domain.lease import Lease
+from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.node import slot
 from gridaware.node.actions import JournalRecord
 
 __all__ = ["Term"]
+
+_UNKNOWN_SLOT = RestoreSlot(0.0, 60.0)
+"""Of standing ceilings that a person lifts: no lease says how fast the site may rise."""
 
 
 class Term:
@@ -34,6 +39,22 @@ class Term:
         self.lease, self.limits = None, {}
         self.ends_at = self.expires_at = self.silent_since = None
         self.fallen_back = False
+
+    def hold_beside(self, standing_watts: Mapping[str, float]) -> None:
+        """Take what stood without an end into the lease, so that it ends with it."""
+        if standing_watts:
+            lease = self.lease or Lease("standing", duration_seconds=0.0, slot=_UNKNOWN_SLOT)
+            self.limits = dict(standing_watts) | self.limits
+            self.lease = replace(lease, limits_watts=tuple(self.limits.items()))
+
+    def end(self, now: float, *, at_once: bool) -> None:
+        """A person ends it: the way back begins now, or goes on; ``at_once``: it is over."""
+        if self.lease is None:
+            return
+        self.ends_at = now if self.ends_at is None else min(self.ends_at, now)
+        self.expires_at = None  # after a reboot nothing of it is left
+        if at_once:
+            self.lease = replace(self.lease, slot=RestoreSlot())
 
     def left_seconds(self, now: float) -> float | None:
         """Until it ends; None without a lease or without an end."""
