@@ -72,6 +72,10 @@ def submit(
     min_cap_watts: Annotated[
         float | None, typer.Option(help="Lowest cap of each of its GPUs.")
     ] = None,
+    may_stop: Annotated[
+        bool,
+        typer.Option("--may-stop", help="Last resort: it may be stopped, and is queued again."),
+    ] = False,
     expected_seconds: Annotated[float | None, typer.Option(help="How long it will run.")] = None,
     max_retries: Annotated[int, typer.Option(min=0, help="New attempts after a failure.")] = 0,
     working_dir: Annotated[
@@ -104,6 +108,7 @@ def submit(
         workload=workload,
         pausable=not no_pause,
         min_cap_watts=min_cap_watts,
+        may_stop=may_stop,
         expected_seconds=expected_seconds,
         max_retries=max_retries,
     )

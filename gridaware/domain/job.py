@@ -133,6 +133,9 @@ class JobSpec:
     entrypoint_num_cpus: float = 0.0
     entrypoint_resources: tuple[tuple[str, float], ...] = ()
     cluster_id: str = "default"
+    may_stop: bool = False
+    """Whether it may be stopped where nothing milder meets what the site must do. It is queued again
+    and begins from its newest checkpoint, or from nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,10 @@ def _table() -> tuple[Transition[JobState], ...]:
     for source in s:
         if not source.terminal:
             edges.append(_edge(source, s.CANCELLED, "stop", "", "StopJob", "StoppedByUser"))
+        if source.on_gpus:
+            edges.append(
+                _edge(source, s.QUEUED, "plan", "the owner agreed", "StopJob", "StoppedForGrid")
+            )
     edges.append(
         _edge(
             s.QUEUED, s.FAILED, "submit or tick", "never fits, or Ray refused it", "", "CannotStart"

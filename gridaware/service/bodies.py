@@ -99,6 +99,8 @@ class JobBody(_Body):
     entrypoint_num_cpus: NotNegative = 0.0
     entrypoint_resources: dict[str, NotNegative] = {}
     cluster_id: Id = "default"
+    may_stop: bool = False
+    """Whether it may be stopped, and queued again, where nothing milder meets what binds."""
 
 
 class ReasonBody(_Body):
