@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gridaware.domain.frequency import FrequencyRule
 from gridaware.domain.programme import SignalLoss
 
 __all__ = ["ArmedResponse", "Lease", "RestoreSlot", "ScheduledResponse"]
@@ -58,6 +59,8 @@ class ArmedResponse:
     """Share of the site's reference that all nodes together take away with it."""
     lease: Lease
     """Its duration is the programme's longest; a trigger may say otherwise."""
+    frequency: FrequencyRule | None = None
+    """What fires it on a node that hears the frequency of the grid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gridaware.domain.errors import InvalidInput
+from gridaware.domain.frequency import FrequencyRule
 
 __all__ = ["ARMED_BELOW_SECONDS", "Authority", "FeedSpec", "Programme", "SignalLoss"]
 
@@ -52,6 +53,8 @@ class Programme:
     armed_depths: tuple[float, ...] | None = None
     """Shares of the reference that it may ask for at once, shallowest first: for each, every node
     holds the caps of its next response. () = nothing is armed; None = by the deadline."""
+    frequency: FrequencyRule | None = None
+    """What fires them on a node that hears the frequency of the grid, with no frame at all."""
 
     def __post_init__(self) -> None:
         depths = self.armed_depths or ()
@@ -59,6 +62,10 @@ class Programme:
             raise InvalidInput(
                 "programme-armed-depths",
                 "armed_depths must rise from one share of the reference (0 to 1) to the next",
+            )
+        if self.frequency is not None and not self.ladder:
+            raise InvalidInput(
+                "frequency-rule", "a programme that answers the frequency needs armed_depths"
             )
 
     @property

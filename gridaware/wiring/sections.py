@@ -6,12 +6,14 @@ know; its own checks are theirs, so a rule stands in one place.
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from gridaware.domain.errors import GridawareError
+from gridaware.domain.frequency import FREQUENCY_RULES, FrequencyRule
 from gridaware.domain.programme import Authority, FeedSpec, Programme, SignalLoss
 from gridaware.domain.signal import WATTS_ABSURD, check_id
 from gridaware.domain.target import HardLimit, Overhead, Ramp
@@ -206,6 +208,36 @@ class SignalLossSection(_Section):
     """Then each GPU goes to this share of its found limit; null restores the found limits."""
 
 
+class FrequencySection(_Section):
+    """The local frequency that fires a programme's armed responses on each node with a meter."""
+
+    rule: str
+    """`ercot-ffr`, `gb-dc-low`, `nordic-ffr-49.7`, `nordic-ffr-49.6` or `nordic-ffr-49.5`."""
+    least_hold_seconds: Seconds | None = None
+    """Nothing is given back before; as the rule has it where unset, like all that follows."""
+    hold_seconds: Seconds | None = None
+    """A response ends after it."""
+    return_hz: _Number | None = None
+    """At or above it a response may end."""
+    return_seconds: Seconds | None = None
+    """For so long it must stay there."""
+    rearm_seconds: Seconds | None = None
+    """From the end of a response to the next, at least."""
+
+    @model_validator(mode="after")
+    def _holds(self) -> "FrequencySection":
+        if self.rule not in FREQUENCY_RULES:
+            raise ValueError(f"rule must be one of {', '.join(FREQUENCY_RULES)}")
+        _holding(self.value)
+        return self
+
+    def value(self) -> FrequencyRule:
+        """The named rule with what the contract changes of it."""
+        return replace(
+            FREQUENCY_RULES[self.rule], **self.model_dump(exclude={"rule"}, exclude_none=True)
+        )
+
+
 class ProgrammeSection(_Section):
     """A contract with the grid."""
 
@@ -228,6 +260,8 @@ class ProgrammeSection(_Section):
     armed_depths: tuple[Annotated[_Number, Field(gt=0, lt=1)], ...] | None = None
     """Reductions, as shares of the reference, that every node holds ready to be fired at once; [] =
     none; 0.1, 0.2, 0.3 and 0.4 where unset and the deadline is under a minute."""
+    frequency: FrequencySection | None = None
+    """The local frequency that fires them; needs a frequency meter in the agents' settings."""
 
     @model_validator(mode="after")
     def _holds(self) -> "ProgrammeSection":
@@ -249,6 +283,7 @@ class ProgrammeSection(_Section):
             max_duration_seconds=self.max_duration_seconds,
             ramp_exempt=self.ramp_exempt,
             armed_depths=self.armed_depths,
+            frequency=None if self.frequency is None else self.frequency.value(),
         )
 
 
