@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gridaware.control import events, fleet, jobs, power, signals
+from gridaware.control import events, fleet, jobs, power, readings, signals
 from gridaware.control.instructions import Instruction
 from gridaware.control.state import State, Turn
 from gridaware.control.stimuli import (
@@ -134,7 +134,7 @@ def _event_commanded(turn: Turn, stimulus: EventCommanded) -> None:
 
 
 def _tick(turn: Turn, stimulus: Tick) -> None:
-    power.absorb(turn, stimulus.observation)
+    readings.absorb(turn, stimulus.observation)
     turn.forget_told_alarms()
     jobs.advance_jobs(turn)
     events.advance_events(turn)

@@ -8,114 +8,41 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gridaware.control.events import note_decided, note_restored
-from gridaware.control.fleet import absorb_readings
 from gridaware.control.guard import guarded, same_limits
 from gridaware.control.instructions import Decide, SampleAt, SendLease
 from gridaware.control.jobs import move_job, request_pause, start_attempt
 from gridaware.control.phase import all_back, held, note_phase
 from gridaware.control.situation import (
     Question,
-    absorb_jobs,
-    absorb_unmanaged,
     admissions,
     question_of,
     startable,
     target_of,
     waiting_jobs,
 )
-from gridaware.control.state import METER_HISTORY, JobTrack, NodeTrack, State, Turn
+from gridaware.control.state import JobTrack, NodeTrack, State, Turn
 from gridaware.domain.event import EventState, GridEvent
 from gridaware.domain.fleet import Gpu
 from gridaware.domain.job import JOB_LIFE, JobState
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.plan import Action, ActionKind, Plan
 from gridaware.domain.programme import SignalLoss
-from gridaware.domain.reading import Observation, Quality
 from gridaware.planning.slots import restore_slots
 from gridaware.planning.strategies import STRATEGIES
-from gridaware.planning.targets import is_rising
 
-__all__ = ["absorb", "resend", "start_jobs", "steer"]
+__all__ = ["resend", "start_jobs", "steer"]
 
-RAY_SILENT_SECONDS = 15.0
 PLAN_SECONDS = 1.0
 """Between two plans of one event: silicon, sensors and the one-second mean must settle first."""
 FAST_HZ, SLOW_HZ = 10.0, 1.0
 FAST_SECONDS = 8.0
 """How long the world is read fast after a command."""
-METER_SETTLE_SECONDS = 2.0
-UNHEARD_SECONDS = 60.0
-"""What an earlier controller knew of a node stands for this long."""
-OFFSET_SECONDS = 10.0
-"""Time constant of what the overhead model leaves out."""
 LARGE_CHANGE = 0.02
 """A decision that moves less than this share of the draw is no reason to read the world fast."""
 END_SECONDS = 1.5
 """A lease whose end is off by more than this is sent again."""
 RAMP_UP_LEASE_SECONDS = 30.0
 """While the site comes back, leases are short: a lost controller must not leave it half way."""
-
-
-def absorb(turn: Turn, observation: Observation) -> None:
-    """Take one reading of the world in."""
-    state, now = turn.state, turn.now
-    state.gpu_watts = observation.gpu_watts + _unheard_watts(turn, observation)
-    _take_meter(turn, observation)
-    _take_ray(turn, observation)
-    whole = observation.meter.quality is not Quality.MISSING
-    if whole and (not state.meter or now.seconds - state.meter[-1][0] >= 0.9):
-        state.meter.append((now.seconds, state.meter_watts))
-        del state.meter[:-METER_HISTORY]
-    absorb_readings(turn, observation.nodes)
-    absorb_jobs(turn, observation.jobs)
-    absorb_unmanaged(turn)
-    track_readings(turn)
-
-
-def _take_ray(turn: Turn, observation: Observation) -> None:
-    """What Ray says is free; its silence matters as soon as there is a job."""
-    state, now = turn.state, turn.now.seconds
-    state.ray_free_gpus = observation.ray_free_gpus
-    state.ray_total_gpus = observation.ray_total_gpus
-    open_jobs = any(not track.job.state.terminal for track in state.jobs.values())
-    if observation.ray_free_gpus is not None or not open_jobs:
-        state.ray_seconds = now
-        turn.calm("ray-silent")
-    elif now - state.ray_seconds > RAY_SILENT_SECONDS:
-        turn.alarm("ray-silent", "Ray does not answer: jobs run on, none starts, resumes or stops")
-
-
-def _unheard_watts(turn: Turn, observation: Observation) -> float:
-    """What GPUs drew that this controller has not heard of yet, since it has just been started."""
-    heard = {node.node_id for node in observation.nodes}
-    return sum(
-        gpu.power_watts
-        for gpu in turn.state.gpus.values()
-        if gpu.node_id not in heard and turn.now.seconds - gpu.seen_seconds < UNHEARD_SECONDS
-    )
-
-
-def _take_meter(turn: Turn, observation: Observation) -> None:
-    """What the site draws; while its meter is silent, what the GPUs' sensors say it draws."""
-    state = turn.state
-    quality = observation.meter.quality
-    state.meter_silent = quality in {Quality.SUSPECT, Quality.MISSING}
-    if quality is Quality.MISSING:
-        turn.alarm(
-            "readings-missing", "the readings of some nodes are not there: held as they were"
-        )
-    else:
-        turn.calm("readings-missing")
-    if quality is not Quality.SUSPECT:
-        turn.calm("meter-silent")
-    if not state.meter_silent:
-        state.meter_watts = observation.meter.watts
-        return
-    if quality is Quality.SUSPECT:
-        turn.alarm("meter-silent", "the site meter does not answer; the GPUs' sensors stand in")
-    # What the overhead model leaves out was learned while the meter spoke: it still holds.
-    learned = 1.0 + state.tracker.bias if state.tracker.at_seconds is not None else 1.0
-    state.meter_watts = state.meter_of(state.gpu_watts) * learned
 
 
 def steer(turn: Turn, *, urgent: bool) -> None:
@@ -142,58 +69,6 @@ def steer(turn: Turn, *, urgent: bool) -> None:
         note_restored(turn)
     if not (acting or returning or held(state)):
         state.release_seconds = state.ceiling_watts = None
-
-
-def track_readings(turn: Turn) -> None:
-    """Let the loop learn from the reading just taken how far the site is from its plan."""
-    state = turn.state
-    target = target_of(turn)
-    _learn_offset(turn)
-    aim, hard = target.aim, target.hard_limit
-    interval = aim.settlement_interval_seconds if aim is not None else 60.0
-    if hard is not None:
-        interval = min(interval, hard.averaging_seconds)
-    state.tracker = state.tracker.follow(
-        turn.now.seconds,
-        measured_watts=state.meter_watts,
-        # Without the meter nothing can be learned of what lies between it and the GPUs.
-        expected_watts=(
-            state.meter_watts / (1.0 + state.tracker.bias)
-            if state.meter_silent
-            else state.expected_watts
-        ),
-        target_watts=None if is_rising(target) and hard is None else target.limit_watts,
-        interval_seconds=interval,
-        interval_from_seconds=None if aim is None else _ready_seconds(turn, aim.event_ids),
-    )
-
-
-def _ready_seconds(turn: Turn, event_ids: tuple[str, ...]) -> float | None:
-    """When the first settlement interval of what binds begins: at the event's deadline."""
-    track = turn.state.events.get(event_ids[0]) if event_ids else None
-    if track is None:
-        return None
-    event, now = track.event, turn.now
-    deadline = turn.state.site.programme(event.programme_id).deadline_seconds
-    since = (max(event.request.start, event.received_at) - now.wall).total_seconds()
-    return now.seconds + since + deadline
-
-
-def _learn_offset(turn: Turn) -> None:
-    """Learn what the overhead model leaves out, while no limits of ours are in force.
-
-    Under limits the tracker learns it, together with what the curves leave out; two that learn the
-    same error would chase each other.
-    """
-    state, now = turn.state, turn.now.seconds
-    changed = max((node.lease_seconds for node in state.nodes.values()), default=-1e9)
-    since, state.offset_seconds = now - state.offset_seconds, now
-    limited = any(node.limits_watts for node in state.nodes.values())
-    if limited or now - changed < METER_SETTLE_SECONDS or not state.gpus or state.meter_silent:
-        return
-    seen = state.meter_watts - state.site.overhead.meter_watts(state.gpu_watts)
-    share = 1.0 if since > 60.0 else min(since / OFFSET_SECONDS, 1.0)
-    state.offset_watts += share * (seen - state.offset_watts)
 
 
 def _adopt(
