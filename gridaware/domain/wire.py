@@ -7,6 +7,9 @@ frame costs nothing. Each Desired is acknowledged with what was read back.
 Ahead of time it sends :class:`Armed`, the node's next responses. A tiny :class:`Trigger` then does
 what a Desired would, and is acknowledged as one; so does a local cause with no frame at all, which
 the agent tells afterwards (:class:`Fired`, also in its Hello while that holds).
+
+Beyond some 1,000 nodes agents dial a relay, which carries their streams inside one of its own: after
+its :class:`RelayHello` each node's stream is a channel that is opened, carries bytes, and closes.
 """
 
 from dataclasses import dataclass
@@ -34,6 +37,10 @@ __all__ = [
     "JobProgress",
     "JobRegistered",
     "NodeFault",
+    "RelayClosed",
+    "RelayHello",
+    "RelayOpened",
+    "Relayed",
     "Release",
     "Released",
     "Sample",
@@ -111,6 +118,8 @@ class Hello:
     """What persons have released and a controller may not know yet."""
     fired: Fired | None = None
     """What put its lease in force, where that was the node itself."""
+    relay_id: str = ""
+    """The relay that its stream comes through; the controller's own link says so, never an agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +360,40 @@ class Release:
     at_once: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RelayHello:
+    """Relay → controller, first frame; the answer is a Welcome. It speaks for no node yet."""
+
+    protocol_version: int
+    relay_id: str
+    relay_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOpened:
+    """Relay → controller: a node has dialled the relay and has proved this certificate to it."""
+
+    channel: int
+    """Of this connection of the node: never used again, so a late frame cannot reach a new one."""
+    certificate: bytes
+    """DER."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayClosed:
+    """Either way: the node's stream is over, after whatever was sent before."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """Either way: bytes of nodes' own streams, exactly as they are; a relay does not read them."""
+
+    parcels: tuple[tuple[tuple[int, ...], bytes], ...]
+    """(channels, bytes for each of them), in order."""
+
+
 MESSAGES: tuple[type, ...] = (
     Hello,
     Welcome,
@@ -371,5 +414,9 @@ MESSAGES: tuple[type, ...] = (
     Trigger,
     Fired,
     Release,
+    RelayHello,
+    RelayOpened,
+    RelayClosed,
+    Relayed,
 )
 """Every frame type. The position is its tag on the wire: append only."""
