@@ -8,8 +8,8 @@ Ahead of time it sends :class:`Armed`, the node's next responses. A tiny :class:
 what a Desired would, and is acknowledged as one; so does a local cause with no frame at all, which
 the agent tells afterwards (:class:`Fired`, also in its Hello while that holds).
 
-Beyond some 1,000 nodes agents dial a relay, which carries their streams inside one of its own: after
-its :class:`RelayHello` each node's stream is a channel that is opened, carries bytes, and closes.
+Beyond some 1,000 nodes agents dial a relay, which carries their streams inside one of its own:
+after its :class:`RelayHello` each node's stream is a channel that opens, carries bytes and closes.
 """
 
 from dataclasses import dataclass
@@ -119,7 +119,7 @@ class Hello:
     fired: Fired | None = None
     """What put its lease in force, where that was the node itself."""
     relay_id: str = ""
-    """The relay that its stream comes through; the controller's own link says so, never an agent."""
+    """The relay that its stream comes through: set by the controller's link, never by a node."""
 
 
 @dataclass(frozen=True, slots=True)
