@@ -9,14 +9,17 @@ from datetime import datetime
 
 from gridaware.domain.fleet import LimitRange
 from gridaware.domain.lease import Lease
-from gridaware.domain.wire import GpuResult
+from gridaware.domain.wire import Armed, GpuResult
 
 __all__ = [
     "Acknowledge",
     "Action",
+    "ArmedHeld",
+    "ArmedRecord",
     "Device",
     "Fault",
     "Fence",
+    "Firing",
     "GpuRecord",
     "Inventory",
     "Journal",
@@ -88,6 +91,31 @@ class GpuRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmedRecord:
+    """A set of armed responses, and when it came."""
+
+    armed: Armed
+    at: float
+    wall: datetime
+    """The same on this machine's wall clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A cause on this node has put an armed response in force: tell the controller."""
+
+    programme_id: str
+    level: int
+    depth: float
+    lease_id: str
+    cause: str
+    measured: float | None
+    at: float
+    wall: datetime
+    duration_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class JournalRecord:
     """Everything a restarted agent needs to keep the promise and to give the limits back."""
 
@@ -105,6 +133,12 @@ class JournalRecord:
     fallen_back: bool
     standing_watts: tuple[tuple[str, float], ...]
     gpus: tuple[GpuRecord, ...]
+    armed: ArmedRecord | None = None
+    ahead: tuple[GpuRecord, ...] = ()
+    """GPUs that are not ours, with what firing may put on them: their found limits are on the disk
+    before that. Whoever changes such a limit meanwhile is right, so it is not recalled as ours."""
+    firing: Firing | None = None
+    """The last one of this node itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +174,14 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmedHeld:
+    """Tell the controller that this revision is held."""
+
+    controller_epoch: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """Tell the controller something a person should know."""
 
@@ -156,4 +198,4 @@ class Fence:
     message: str
 
 
-Action = Journal | WriteLimits | Acknowledge | Fault | Fence
+Action = Journal | WriteLimits | Acknowledge | ArmedHeld | Firing | Fault | Fence

@@ -11,16 +11,19 @@ lower limit that someone else has set. It is then moved into the device's own ra
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from gridaware.domain.errors import Refused
 from gridaware.domain.lease import Lease
-from gridaware.domain.wire import Desired
+from gridaware.domain.wire import Armed, Desired, Trigger
 from gridaware.node.actions import (
     Acknowledge,
     Action,
+    ArmedHeld,
     Fault,
     Fence,
+    Firing,
     Inventory,
     Journal,
     JournalRecord,
@@ -28,14 +31,15 @@ from gridaware.node.actions import (
     WriteLimits,
     Written,
 )
+from gridaware.node.armed import ArmedResponses, fired, joined, still_told
 from gridaware.node.gpuhold import GpuHold
 from gridaware.node.order import Order, wrong_with
-from gridaware.node.restart import distrusted, recall, recapture
+from gridaware.node.restart import described, distrusted, recall, recapture
+from gridaware.node.safekeeping import Safekeeping
 from gridaware.node.term import Term
 
 __all__ = ["LeaseHolder"]
 
-_JOURNAL_RETRY_SECONDS = 1.0
 _SILENCE_SECONDS = 5.0
 """Until a Welcome says otherwise."""
 
@@ -59,12 +63,11 @@ class LeaseHolder:
         self.sequence = record.sequence if record else -1
         self.decision_id = record.decision_id if record else ""
         self._term = Term(record)
+        self.armed = ArmedResponses(record, boot_id)
+        self._firing = record.firing if record else None
         self._standing = dict(record.standing_watts) if record else {}
         self._resuming = record
-        self._journalled = record
-        self._journal_retry_at = float("-inf")
-        self._unsafe: frozenset[str] = frozenset()
-        """GPUs whose found limit was in the last record for the first time."""
+        self._journal = Safekeeping(record)
         self._distrust = distrust
         self._silence_seconds = _SILENCE_SECONDS
         self._heard_at: float | None = None
@@ -87,17 +90,7 @@ class LeaseHolder:
             self._heard_at = now
         for device in inventory.devices:
             hold = self._holds.setdefault(device.gpu_id, GpuHold(device.gpu_id))
-            hold.limits = device.limits or hold.limits
-            hold.described = device.error_code is None
-            hold.can_set = device.can_set if hold.described else hold.can_set
-            hold.blocked_by = None
-            if device.requested_watts is not None and not hold.touched:
-                hold.standing_watts = device.requested_watts
-                hold.enforced_watts = device.enforced_watts
-            elif device.requested_watts is None:
-                faults += hold.block(
-                    device.error_code or "device-lost", device.error_kind or "DeviceLost"
-                )
+            faults += described(hold, device)
         if record is not None:
             faults += self._resume(record, now, wall)
         for gpu_id in self._holds.keys() - {d.gpu_id for d in inventory.devices}:
@@ -153,16 +146,70 @@ class LeaseHolder:
         if wrong is not None:
             return [Fault("desired-refused", None, f"{desired.decision_id}: {wrong}")]
         self._heard_at = now
-        if desired.controller_epoch == self.epoch:
-            if desired.sequence < self.sequence:
-                return []
-            if desired.sequence == self.sequence:
-                return self._again(now)
+        if (known := self._known(desired, now)) is not None:
+            return known
         self.epoch, self.sequence = desired.controller_epoch, desired.sequence
         self.decision_id = desired.decision_id
         self._take(desired, now, wall)
         self._open_order(now)
         return self._settle(now)
+
+    def arm(self, armed: Armed, now: float, wall: datetime) -> list[Action]:
+        """Hold these responses ready, and no others; told once they are in the journal."""
+        if armed.controller_epoch < self.epoch:
+            return [self._fence(armed.controller_epoch)]
+        if (wrong := self.armed.take(armed, now, wall)) is not None:
+            return [Fault("armed-refused", None, f"revision {armed.revision}: {wrong}")]
+        return [*self._settle(now), ArmedHeld(armed.controller_epoch, armed.revision)]
+
+    def trigger(self, trigger: Trigger, now: float, wall: datetime) -> list[Action]:
+        """The controller fires an armed response: what follows is what follows a Desired."""
+        epoch = trigger.controller_epoch
+        if epoch < self.epoch:
+            return [self._fence(epoch)]
+        if (known := self._known(trigger, now)) is not None:
+            return known
+        revision = (epoch, trigger.revision)
+        response = self.armed.find(trigger.programme_id, trigger.level, now, revision)
+        if response is None or self._heard_at is None:
+            what = f"{trigger.programme_id} level {trigger.level} of revision {trigger.revision}"
+            return [Fault("trigger-refused", None, f"{trigger.decision_id}: {what} is not armed")]
+        self._heard_at = now
+        self.epoch, self.sequence = epoch, trigger.sequence
+        self.decision_id = trigger.decision_id
+        lease = replace(
+            response.lease,
+            lease_id=trigger.decision_id,
+            duration_seconds=trigger.duration_seconds,
+            event_ids=(trigger.event_id,),
+        )
+        self._firing = None
+        self._put_in_force(lease, now, wall)
+        self._open_order(now)
+        return self._settle(now)
+
+    def fire(
+        self,
+        programme_id: str,
+        level: int,
+        now: float,
+        wall: datetime,
+        cause: str,
+        measured: float | None = None,
+    ) -> list[Action]:
+        """A cause on this node fires an armed response, with or without a controller.
+
+        ``cause`` names the watch (``frequency``) and ``measured`` is what it saw. Refused with a
+        fault where nothing valid is armed. Firing again, deeper or not, never raises a limit.
+        """
+        response = self.armed.find(programme_id, level, now)
+        if response is None or self._heard_at is None:
+            what = f"{programme_id} level {level}"
+            return [Fault("trigger-refused", None, f"{cause} asks for {what}: it is not armed")]
+        lease, self._firing = fired(response, cause, measured, now, wall)
+        self._put_in_force(lease, now, wall)
+        self._open_order(now)
+        return [*self._settle(now), self._firing]
 
     def on_written(self, results: Iterable[Written], now: float) -> list[Action]:
         """Limits were set and read back, or not."""
@@ -196,11 +243,8 @@ class LeaseHolder:
 
         GPUs whose found limit is on the disk go on; the others wait until it can be written.
         """
-        self._journalled = None
-        self._journal_retry_at = now + _JOURNAL_RETRY_SECONDS
+        self._journal.failed(self._holds.values(), now)
         for hold in self._holds.values():
-            if hold.gpu_id in self._unsafe:
-                hold.safe = False
             if hold.in_flight and hold.ticket == self._ticket:
                 hold.abandon("journal-write")
         return self._settle(now)
@@ -238,9 +282,20 @@ class LeaseHolder:
         return self._term.lease
 
     @property
+    def firing(self) -> Firing | None:
+        """What put the lease in force, where that was this node itself."""
+        return still_told(self._firing, self._term)
+
+    @property
     def holding(self) -> bool:
         """Whether any limit is, or may still be, ours."""
         return any(hold.touched for hold in self._holds.values())
+
+    @property
+    def released(self) -> bool:
+        """Whether no lease keeps a limit down any more: what should stand has been read back."""
+        rests = all(h.settled for h in self._holds.values() if h.touched)
+        return self._driver_up and self.lease is None and rests
 
     @property
     def blocked(self) -> bool:
@@ -273,18 +328,17 @@ class LeaseHolder:
         """``idle``, ``holding``, ``silent`` (no controller), ``fallback`` or ``restoring``."""
         if self.lease is None:
             return "restoring" if self.holding else "idle"
-        if self._term.over(now):
-            return "restoring"
-        if self._term.fallen_back:
-            return "fallback"
-        return "holding" if self._term.silent_since is None else "silent"
+        return self._term.phase(now)
 
     def next_deadline(self, now: float) -> float | None:
         """Boot seconds at which :meth:`on_tick` is due; None = nothing is waiting for time."""
-        due = self._term.deadline(self._heard_at, self._silence_seconds, now)
-        times = [] if due is None else [due]
-        if self._journal_retry_at > now:
-            times.append(self._journal_retry_at)
+        due = (
+            self._term.deadline(self._heard_at, self._silence_seconds, now),
+            self.armed.deadline(now, self._silent_at()),
+        )
+        times = [at for at in due if at is not None]
+        if self._journal.retry_at > now:
+            times.append(self._journal.retry_at)
         if self._driver_up:
             for hold in self._holds.values():
                 if hold.touched and hold.retry_at > now and not hold.settled:
@@ -296,10 +350,11 @@ class LeaseHolder:
     def _settle(self, now: float) -> list[Action]:
         """Everything that follows from the present state."""
         if self._driver_up and self._heard_at is not None:
+            self._begin_scheduled(now)
             self._term.advance(now, self._heard_at, self._silence_seconds)
         self._touch()
         over = self._term.over(now)
-        may_journal = now >= self._journal_retry_at
+        may_journal = now >= self._journal.retry_at
         writes: list[tuple[str, float]] = []
         for hold in self._holds.values():
             if not hold.touched or not self._driver_up or not (hold.safe or may_journal):
@@ -312,7 +367,7 @@ class LeaseHolder:
             self._order.closed = self._order.closed or (over and self.lease is not None)
         acknowledgement = self._order.news(self._holds) if self._order is not None else None
         self._let_go()
-        actions = self._journal() if may_journal else []
+        actions: list[Action] = [*self._written_down()] if may_journal else []
         if writes:
             self._ticket += 1
             actions.append(WriteLimits(self._ticket, tuple(writes)))
@@ -325,7 +380,7 @@ class LeaseHolder:
         if self._driver_up:
             for gpu_id in self._term.limits.keys() | self._standing.keys():
                 if gpu_id in self._holds:
-                    self._holds[gpu_id].touch()
+                    self._journal.touch(self._holds[gpu_id])
 
     def _let_go(self) -> None:
         """Without a lease, a GPU that is back where it was found is no longer ours."""
@@ -340,6 +395,23 @@ class LeaseHolder:
         self._touch()
         asked = {h.gpu_id: self._target(h, now) for h in self._holds.values() if h.touched}
         self._order = Order(self.epoch, self.sequence, self.decision_id, asked | self._term.limits)
+
+    def _silent_at(self) -> float:
+        """Boot seconds from which on the controller counts as away."""
+        return (self._heard_at or 0.0) + self._silence_seconds
+
+    def _begin_scheduled(self, now: float) -> None:
+        """An event begins that a controller, were it there, would have begun."""
+        begun = self.armed.begun(now, self._silent_at(), self._term)
+        if begun is not None:
+            self._put_in_force(begun.lease, now, begun.wall)
+
+    def _put_in_force(self, lease: Lease, now: float, wall: datetime) -> None:
+        """Hold a lease of this node's own store, never above what holds now."""
+        lease, left = joined(self._term, self._holds.values(), lease, now)
+        if lease.limits_watts:
+            standing = tuple(self._standing.items())
+            self._term.take(replace(lease, standing_watts=standing), left, now, wall)
 
     def _own_target(self, hold: GpuHold, now: float) -> float:
         """What we want to stand on a GPU that we hold, foreign limits aside."""
@@ -359,6 +431,7 @@ class LeaseHolder:
 
     def _take(self, desired: Desired, now: float, wall: datetime) -> None:
         lease = desired.lease
+        self._firing = None
         self._standing = dict(lease.standing_watts)
         if not lease.limits_watts:
             self._term.drop()
@@ -366,6 +439,12 @@ class LeaseHolder:
         expires_at = desired.expires_at
         left = None if expires_at is None else expires_at - desired.sent_at
         self._term.take(lease, left, now, wall)
+
+    def _known(self, order: Desired | Trigger, now: float) -> list[Action] | None:
+        """What to do about an order that is not the newest any more; None = it is."""
+        if order.controller_epoch != self.epoch or order.sequence > self.sequence:
+            return None
+        return self._again(now) if order.sequence == self.sequence else []
 
     def _again(self, now: float) -> list[Action]:
         """The newest Desired came once more: answer again, extend nothing."""
@@ -380,8 +459,16 @@ class LeaseHolder:
     def _fence(self, epoch: int) -> Fence:
         return Fence("controller-epoch-old", f"controller epoch {epoch} is older than {self.epoch}")
 
-    def _journal(self) -> list[Action]:
-        gpus = tuple(filter(None, (h.record() for h in self._holds.values())))
+    def _written_down(self) -> list[Journal]:
+        if self._resuming is not None:
+            return []
+        ahead = self.armed.ahead(
+            {
+                h.gpu_id: h.standing_watts
+                for h in self._holds.values()
+                if h.can_set and not h.touched and h.standing_watts is not None
+            }
+        )
         record = JournalRecord(
             self.boot_id,
             self.driver_epoch,
@@ -394,16 +481,12 @@ class LeaseHolder:
             self._term.silent_since,
             self._term.fallen_back,
             tuple(self._standing.items()),
-            gpus,
+            tuple(filter(None, (h.record() for h in self._holds.values()))),
+            self.armed.record,
+            ahead,
+            self.firing,
         )
-        before = self._journalled
-        if record == before or self._resuming is not None:
-            return []
-        self._unsafe = frozenset(h.gpu_id for h in self._holds.values() if h.touched and not h.safe)
-        for hold in self._holds.values():
-            hold.safe = hold.touched
-        self._journalled = record
-        return [Journal(record, durable=bool(self._unsafe))]
+        return self._journal.write(record, self._holds.values())
 
     # After a restart -----------------------------------------------------------------------
 

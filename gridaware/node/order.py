@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from math import isfinite
 
+from gridaware.domain.lease import Lease
 from gridaware.domain.wire import Desired, GpuResult
 from gridaware.node.actions import Acknowledge
 from gridaware.node.gpuhold import GpuHold
 
-__all__ = ["Order", "wrong_with"]
+__all__ = ["Order", "wrong_with", "wrong_with_lease"]
 
 _MOST_SECONDS = 1e7
 
@@ -57,6 +58,20 @@ class Order:
 def wrong_with(desired: Desired) -> str | None:
     """Why a Desired cannot be obeyed; None = it can."""
     lease = desired.lease
+    if (wrong := wrong_with_lease(lease)) is not None:
+        return wrong
+    if desired.sent_at.tzinfo is None:
+        return "sent_at is a naive time"
+    if desired.expires_at is not None and lease.limits_watts:
+        if desired.expires_at.tzinfo is None:
+            return "expires_at is a naive time"
+        if desired.expires_at <= desired.sent_at:
+            return "it had expired before it was sent"
+    return None
+
+
+def wrong_with_lease(lease: Lease) -> str | None:
+    """Why a lease cannot be held; None = it can."""
     for name, pairs in (("limits", lease.limits_watts), ("standing", lease.standing_watts)):
         if any(not (isfinite(watts) and watts > 0) for _, watts in pairs):
             return f"{name} has a value that is no positive number of watts"
@@ -65,13 +80,6 @@ def wrong_with(desired: Desired) -> str | None:
     slot = lease.slot
     if not all(0 <= s < _MOST_SECONDS for s in (slot.delay_seconds, slot.duration_seconds)):
         return "the restore slot has no valid length"
-    if desired.sent_at.tzinfo is None:
-        return "sent_at is a naive time"
-    if desired.expires_at is not None and lease.limits_watts:
-        if desired.expires_at.tzinfo is None:
-            return "expires_at is a naive time"
-        if desired.expires_at <= desired.sent_at:
-            return "it had expired before it was sent"
     return None
 
 

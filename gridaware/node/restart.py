@@ -2,10 +2,24 @@
 
 from collections.abc import Mapping
 
-from gridaware.node.actions import Fault, JournalRecord
+from gridaware.node.actions import Device, Fault, JournalRecord
 from gridaware.node.gpuhold import TOLERANCE_WATTS, GpuHold, same_watts
 
-__all__ = ["distrusted", "recall", "recapture"]
+__all__ = ["described", "distrusted", "recall", "recapture"]
+
+
+def described(hold: GpuHold, device: Device) -> list[Fault]:
+    """Take in what a new driver child says of a GPU."""
+    hold.limits = device.limits or hold.limits
+    hold.described = device.error_code is None
+    hold.can_set = device.can_set if hold.described else hold.can_set
+    hold.blocked_by = None
+    if device.requested_watts is None:
+        return hold.block(device.error_code or "device-lost", device.error_kind or "DeviceLost")
+    if not hold.touched:
+        hold.standing_watts = device.requested_watts
+        hold.enforced_watts = device.enforced_watts
+    return []
 
 
 def recall(holds: dict[str, GpuHold], record: JournalRecord) -> None:
@@ -25,7 +39,7 @@ def recapture(holds: Mapping[str, GpuHold], record: JournalRecord) -> list[Fault
     brought ours back, and the journal's found limit is kept.
     """
     faults = []
-    for kept in record.gpus:
+    for kept in (*record.gpus, *record.ahead):
         hold = holds.get(kept.gpu_id)
         if hold is None or hold.standing_watts is None or hold.limits is None:
             continue

@@ -72,6 +72,14 @@ class Term:
             return 0.0
         return slot.progress(self.lease.slot, now - self.ends_at)
 
+    def phase(self, now: float) -> str:
+        """What a lease that is there does: ``holding``, ``silent``, ``fallback``, ``restoring``."""
+        if self.over(now):
+            return "restoring"
+        if self.fallen_back:
+            return "fallback"
+        return "holding" if self.silent_since is None else "silent"
+
     def level_watts(self, gpu_id: str, found_watts: float, now: float) -> float:
         """What the lease alone leaves to a GPU now."""
         level = found_watts
