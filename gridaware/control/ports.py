@@ -1,6 +1,6 @@
 """What control and the agent need from the outside: small interfaces, defined where consumed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
@@ -17,6 +17,7 @@ __all__ = [
     "ClockLocks",
     "Driver",
     "FeedReport",
+    "FrequencySource",
     "GpuIdentity",
     "JobRunner",
     "Ledger",
@@ -140,6 +141,25 @@ class Meter(Protocol):
         Raises:
             Unavailable: it does not answer.
         """
+        ...
+
+
+class FrequencySource(Protocol):
+    """A meter of the grid's frequency. A thread of its own reads it, and may hang in it."""
+
+    def samples(self) -> Iterator[tuple[float, float]]:
+        """(Seconds on the meter's own clock, Hz), each as soon as it is there.
+
+        A value that the meter gives and that is no frequency goes on as it is (NaN, 0): that is
+        what a voltage sag looks like.
+
+        Raises:
+            Unavailable: the meter does not answer or was lost; it is opened again.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let ``samples`` come back, from another thread."""
         ...
 
 

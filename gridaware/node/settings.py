@@ -14,7 +14,14 @@ import yaml
 
 from gridaware.domain.errors import ConfigError
 
-__all__ = ["AgentSettings", "ControllerSettings", "DriverSettings", "TlsSettings", "load_settings"]
+__all__ = [
+    "AgentSettings",
+    "ControllerSettings",
+    "DriverSettings",
+    "FrequencySettings",
+    "TlsSettings",
+    "load_settings",
+]
 
 _MOST_BYTES = 1024 * 1024
 
@@ -48,6 +55,15 @@ class DriverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FrequencySettings:
+    """The meter that this node watches the frequency of the grid with."""
+
+    module: str = ""
+    """Import path of a module with ``open_frequency``; empty = the node has no meter."""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """One node's agent."""
 
@@ -55,6 +71,7 @@ class AgentSettings:
     controller: ControllerSettings
     tls: TlsSettings
     driver: DriverSettings = DriverSettings()
+    frequency: FrequencySettings = FrequencySettings()
     cluster_id: str = "default"
     state_dir: Path = Path("/var/lib/gridaware/agent")
     """The journal. Must survive restarts; a fresh one takes the limits that stand as found."""
