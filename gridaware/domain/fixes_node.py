@@ -33,6 +33,15 @@ _DEVICE = {
     "nvml-library-path": "Name the library by an absolute path.",
     "nvml-library-missing": "Install the NVIDIA driver on this node, or name the library in the "
     "driver's options.",
+    "frequency-options": "Give only the options that the meter's module names on its page.",
+    "frequency-import": "Name an installed module with open_frequency, such as "
+    "gridaware.devices.frequency_pmu.",
+    "frequency-source": "Check the frequency meter's address, power and network.",
+    "frequency-silent": "Check the frequency meter: until it speaks again nothing is fired by it.",
+    "frequency-blip": "Leave it, unless it comes often: then compare with another meter.",
+    "frequency-unwatched": "Name a frequency meter in this agent's settings, or take the node out "
+    "of the programme.",
+    "pmu-frame": "Compare the unit's protocol with IEEE C37.118.2, configuration frame 2.",
     "power-implausible": "Compare with `nvidia-smi`; a reading like this is not used.",
 }
 
