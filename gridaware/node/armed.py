@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from math import isfinite
 
 from gridaware.domain.lease import ArmedResponse, Lease, RestoreSlot, ScheduledResponse
-from gridaware.domain.wire import Armed
+from gridaware.domain.wire import Armed, Fired, Trigger
 from gridaware.node.actions import ArmedRecord, Firing, GpuRecord, JournalRecord
 from gridaware.node.gpuhold import GpuHold
 from gridaware.node.order import wrong_with_lease
 from gridaware.node.term import Term
 
-__all__ = ["ArmedResponses", "fired", "joined", "still_told"]
+__all__ = ["ArmedResponses", "joined", "still_told", "told_of", "triggered"]
 
 _MOST_RESPONSES = 256
 """Of one kind; a controller that sends more has gone mad."""
@@ -39,6 +39,8 @@ class ArmedResponses:
         self.record = record.armed if record is not None and kept else None
         """For the journal, so that what is armed outlives this process."""
         self._caps = _caps(self.record)
+        self._last: dict[str, Firing] = {}
+        """Programme → what this node fired for it by itself and has not let go of."""
 
     def take(self, armed: Armed, now: float, wall: datetime) -> str | None:
         """Hold this set and no other; what is wrong with it, where it is refused."""
@@ -59,22 +61,51 @@ class ArmedResponses:
             now: boot seconds.
             revision: (controller epoch, revision) that it must be of; None = of any.
         """
-        if self.record is None or now >= self._expires_at(self.record):
-            return None
-        armed = self.record.armed
-        if revision is not None and revision != (armed.controller_epoch, armed.revision):
-            return None
-        for response in armed.responses:
+        armed = self.record.armed if self.record is not None else None
+        held = None if armed is None else (armed.controller_epoch, armed.revision)
+        for response in self.ready(now) if revision in {None, held} else ():
             if (response.programme_id, response.level) == (programme_id, level):
                 return response
         return None
 
-    def levels(self, programme_id: str, now: float) -> dict[int, float]:
-        """Level → depth of everything that may be fired for a programme now."""
+    def ready(self, now: float) -> tuple[ArmedResponse, ...]:
+        """Everything that may be fired now."""
         if self.record is None or now >= self._expires_at(self.record):
-            return {}
-        responses = self.record.armed.responses
-        return {r.level: r.depth for r in responses if r.programme_id == programme_id}
+            return ()
+        return self.record.armed.responses
+
+    def fired(
+        self,
+        response: ArmedResponse,
+        cause: str,
+        measured: float | None,
+        now: float,
+        wall: datetime,
+    ) -> tuple[Lease, Firing]:
+        """The lease of a response that the node fires by itself, and what is told of it."""
+        programme_id, lease = response.programme_id, response.lease
+        lease_id = f"{cause}-{programme_id}-{round(now * 1000)}"
+        firing = self._last[programme_id] = Firing(
+            programme_id=programme_id,
+            level=response.level,
+            depth=response.depth,
+            lease_id=lease_id,
+            cause=cause,
+            measured=measured,
+            at=now,
+            wall=wall,
+            duration_seconds=lease.duration_seconds,
+        )
+        return replace(lease, lease_id=lease_id, event_ids=(f"{cause}.{programme_id}",)), firing
+
+    def let_go(self, programme_id: str, now: float) -> tuple[str, Firing] | None:
+        """The event id under which it fired for a programme, and what is told of its end."""
+        last = self._last.pop(programme_id, None)
+        if last is None:
+            return None
+        wall = last.wall + timedelta(seconds=now - last.at)
+        told = replace(last, level=None, depth=0.0, at=now, wall=wall, duration_seconds=None)
+        return f"{last.cause}.{programme_id}", told
 
     def begun(self, now: float, silent_at: float, term: Term) -> "Begun | None":
         """The event that has begun without a controller (away from ``silent_at`` on), told once."""
@@ -129,28 +160,22 @@ class ArmedResponses:
         return windows
 
 
-def fired(
-    response: ArmedResponse, cause: str, measured: float | None, now: float, wall: datetime
-) -> tuple[Lease, Firing]:
-    """The lease of a response that the node fires by itself, and what is told of it."""
-    programme_id, lease = response.programme_id, response.lease
-    lease_id = f"{cause}-{programme_id}-{round(now * 1000)}"
-    firing = Firing(
-        programme_id=programme_id,
-        level=response.level,
-        depth=response.depth,
-        lease_id=lease_id,
-        cause=cause,
-        measured=measured,
-        at=now,
-        wall=wall,
-        duration_seconds=lease.duration_seconds,
+def triggered(response: ArmedResponse, trigger: Trigger) -> Lease:
+    """The lease of a response that the controller fires."""
+    return replace(
+        response.lease,
+        lease_id=trigger.decision_id,
+        duration_seconds=trigger.duration_seconds,
+        event_ids=(trigger.event_id,),
     )
-    return replace(lease, lease_id=lease_id, event_ids=(f"{cause}.{programme_id}",)), firing
 
 
 def joined(
-    term: Term, holds: Iterable[GpuHold], lease: Lease, now: float
+    term: Term,
+    holds: Iterable[GpuHold],
+    lease: Lease,
+    standing_watts: Mapping[str, float],
+    now: float,
 ) -> tuple[Lease, timedelta | None]:
     """The fired lease on top of the one in force: nothing is raised, nothing ends sooner.
 
@@ -158,6 +183,7 @@ def joined(
         term: what is in force.
         holds: the node's GPUs.
         lease: what is fired.
+        standing_watts: ceilings that stand all the time.
         now: boot seconds.
 
     Returns:
@@ -170,7 +196,11 @@ def joined(
         gpu_id, found = hold.gpu_id, hold.found_watts
         if found is not None and (level := term.level_watts(gpu_id, found, now)) < found:
             limits[gpu_id] = min(limits.get(gpu_id, level), level)
-    lease = replace(lease, limits_watts=tuple(limits.items()))
+    lease = replace(
+        lease,
+        limits_watts=tuple(limits.items()),
+        standing_watts=tuple(standing_watts.items()),
+    )
     held, seconds = term.lease, lease.duration_seconds
     if held is None:
         return lease, None if seconds is None else timedelta(seconds=seconds)
@@ -195,6 +225,22 @@ def joined(
             duration_seconds=seconds,
         )
     return lease, None if seconds is None else timedelta(seconds=seconds)
+
+
+def told_of(firing: Firing, node_id: str, now: float) -> Fired:
+    """The same, as the controller hears it."""
+    return Fired(
+        node_id=node_id,
+        programme_id=firing.programme_id,
+        level=firing.level,
+        depth=firing.depth,
+        lease_id=firing.lease_id,
+        cause=firing.cause,
+        measured=firing.measured,
+        at=firing.wall,
+        age_seconds=max(now - firing.at, 0.0),
+        duration_seconds=firing.duration_seconds,
+    )
 
 
 def _caps(record: ArmedRecord | None) -> dict[str, tuple[float, ...]]:

@@ -29,6 +29,10 @@ class Safekeeping:
                 self._ahead.get(hold.gpu_id) == hold.found_watts
             )
 
+    def deadline(self, now: float) -> float | None:
+        """When the next try is due; None = the disk takes records."""
+        return self.retry_at if self.retry_at > now else None
+
     def write(self, record: JournalRecord, holds: Iterable[GpuHold]) -> list[Journal]:
         """The record, where it says anything new; from then on it counts as written."""
         if record == self._record:
