@@ -189,7 +189,7 @@ def joined(
     Returns:
         The lease to hold, and for how long (None = until signal loss lets go). Its slot is the sum
         of both: slots follow one another in the same order in each, so their sums do, too, and the
-        longer one has room for both raises.
+        longer one has room for both raises. What fires again, as a droop does, has one way back.
     """
     limits = dict(lease.limits_watts)
     for hold in holds:
@@ -204,10 +204,15 @@ def joined(
     held, seconds = term.lease, lease.duration_seconds
     if held is None:
         return lease, None if seconds is None else timedelta(seconds=seconds)
-    slot = RestoreSlot(
-        held.slot.delay_seconds + lease.slot.delay_seconds,
-        held.slot.duration_seconds + lease.slot.duration_seconds,
-    )
+    if held.event_ids == lease.event_ids:
+        slot = lease.slot
+    elif set(lease.event_ids) <= set(held.event_ids):
+        slot = held.slot
+    else:
+        slot = RestoreSlot(
+            held.slot.delay_seconds + lease.slot.delay_seconds,
+            held.slot.duration_seconds + lease.slot.duration_seconds,
+        )
     clocks = dict(lease.clocks_mhz)
     for gpu_id, mhz in held.clocks_mhz:
         clocks[gpu_id] = min(clocks.get(gpu_id, mhz), mhz)

@@ -295,6 +295,19 @@ def test_slots_of_both_leases_follow_one_another_so_that_the_ramp_is_kept() -> N
     assert lease.slot == RestoreSlot(30.0, 13.0)
 
 
+def test_a_droop_that_fires_again_and_again_has_one_way_back() -> None:
+    agent = Agent()
+    agent.arm({"b": 300.0}, {"b": 200.0}, slot=RestoreSlot(10.0, 5.0))
+    for level in (0, 1, 0, 1):
+        agent.fire(level)
+    assert agent.holder.lease is not None
+    assert agent.holder.lease.slot == RestoreSlot(10.0, 5.0)
+    agent.desire({"a": 200.0}, 100.0, slot=RestoreSlot(20.0, 8.0), event_ids=("f.x",))
+    for level in (0, 1, 0):
+        agent.fire(level)
+    assert agent.holder.lease.slot == RestoreSlot(30.0, 13.0)
+
+
 def test_firing_on_the_way_back_holds_what_has_not_come_back_yet() -> None:
     agent = Agent()
     agent.arm({"a": 300.0, "b": 300.0})
