@@ -194,6 +194,11 @@ class FrequencyTrigger:
         """Time has passed, perhaps without any sample: a response still ends."""
         return self._release(now_seconds) if self._hold_over(now_seconds) else self._standing()
 
+    def resume(self, level: float, fired_at_seconds: float) -> None:
+        """Take up a response that began before this trigger did."""
+        self.level = level
+        self._fired_at = self._started_at = fired_at_seconds
+
     def _watch(self, f_hz: float, now: float) -> Verdict:
         rule = self.rule
         if f_hz > rule.trigger_hz:
