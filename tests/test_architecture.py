@@ -13,7 +13,8 @@ PACKAGE = ROOT / "gridaware"
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 
-AGENT_SIDE = ("node", "devices/nvml.py", "wiring/agent.py")
+OTHER_DRIVERS = tuple(f"devices/{name}.py" for name in ("amd", "zeusd", "redfish", "mixed"))
+AGENT_SIDE = ("node", "devices/nvml.py", *OTHER_DRIVERS, "wiring/agent.py")
 AGENT_GRIDAWARE = (
     "__version__",
     "domain",
@@ -175,6 +176,7 @@ for name in sys.argv[2:]:
         ("client", "requests,urllib3,certifi,idna,charset_normalizer"),
         ("node", "pynvml,msgspec,yaml"),
         ("devices/nvml.py", "pynvml,msgspec,yaml"),
+        *((driver, "") for driver in OTHER_DRIVERS),
         ("wiring/agent.py", "pynvml,msgspec,yaml"),
     ],
 )

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 from gridaware.domain.event import GridEvent
-from gridaware.domain.fleet import BoardState, ClockRange, LimitRange
+from gridaware.domain.fleet import BoardState, ClockRange, LimitRange, Pace
 from gridaware.domain.job import JobSpec
 from gridaware.domain.reading import EnergyReading, Reading
 from gridaware.domain.wire import CheckpointRequest, Desired, SampleRate
@@ -22,6 +22,8 @@ __all__ = [
     "JobRunner",
     "Ledger",
     "Meter",
+    "Paced",
+    "Parts",
     "Receipt",
     "RunnerStatus",
 ]
@@ -129,6 +131,24 @@ class Boards(Protocol):
 
     def board_state(self, gpu_id: str) -> BoardState:
         """Persistence, slices, profiles, smoothing; what the GPU does not say is left out."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """What a driver has besides whose calls are slow, or whose limits are not obeyed at once."""
+
+    def pace(self, gpu_id: str) -> Pace:
+        """How fast the way to this GPU is."""
+        ...
+
+
+@runtime_checkable
+class Parts(Protocol):
+    """What a driver has besides that works with a part of it missing."""
+
+    def faults(self) -> Sequence[tuple[str, str]]:
+        """What is missing, and why: code and words."""
         ...
 
 

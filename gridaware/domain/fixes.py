@@ -7,6 +7,7 @@ covers every code with that ending.
 
 from collections.abc import Mapping
 
+from gridaware.domain.fixes_devices import FIXES as DEVICES
 from gridaware.domain.fixes_feeds import FIXES as FEEDS
 from gridaware.domain.fixes_jobs import FIXES as JOBS
 from gridaware.domain.fixes_node import FIXES as NODE
@@ -64,7 +65,7 @@ _CLI = {
     "*-key-unknown": "Use one of the keys that the message names.",
 }
 
-_PARTS = (_CONFIG, _VALUES, _CLIENT, _CLI, FEEDS, JOBS, NODE, SERVICE, SITE)
+_PARTS = (_CONFIG, _VALUES, _CLIENT, _CLI, DEVICES, FEEDS, JOBS, NODE, SERVICE, SITE)
 FIXES: Mapping[str, str] = {code: fix for part in _PARTS for code, fix in part.items()}
 """Every code, or ending of codes, with its advice."""
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["BoardState", "ClockRange", "Gpu", "LimitRange", "Node", "Smoothing"]
+__all__ = ["BoardState", "ClockRange", "Gpu", "LimitRange", "Node", "Pace", "Smoothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,16 @@ class ClockRange:
     def clamp(self, mhz: float) -> float:
         """``mhz``, moved into the range."""
         return min(max(mhz, self.least_mhz), self.greatest_mhz)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a way to a device is."""
+
+    call_seconds: float = 1.0
+    """A call that takes longer hangs."""
+    latency_seconds: float = 0.0
+    """From a limit that was set until it is obeyed; nothing that is due sooner may count on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ class Boundary(StrEnum):
 
     GPU = "gpu"
     MODULE = "module"
+    CPU = "cpu"
+    """The processors of a node, with their memory; within MODULE where a node has modules."""
     NODE = "node"
     SITE = "site"
 
