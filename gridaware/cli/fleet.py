@@ -17,6 +17,7 @@ NODE_COLUMNS = (
     Column("ID", "node_id"),
     Column("STATE", "state"),
     Column("CLUSTER", "cluster_id"),
+    Column("RELAY", "relay_id"),
     Column("POWER", "power_watts"),
     Column("ACKNOWLEDGED", "acknowledged"),
     Column("SEEN", "updated_at"),

@@ -1,4 +1,4 @@
-"""`gridaware demo|init|serve|agent`: the commands that start or prepare something."""
+"""`gridaware demo|init|serve|agent|relay`: the commands that start or prepare something."""
 
 import os
 import sys
@@ -17,9 +17,9 @@ def add_to(app: typer.Typer) -> None:
     app.command()(demo)
     app.command()(init)
     app.command()(serve)
-    app.command(
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(agent)
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(context_settings=passed_on)(agent)
+    app.command(context_settings=passed_on)(relay)
 
 
 def demo(
@@ -47,22 +47,44 @@ def init(
         list[str] | None,
         typer.Option(help="Name or address that agents dial the controller by; repeatable."),
     ] = None,
+    relay: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOST",
+            help="Also make an identity for a relay that agents dial as HOST; repeatable.",
+        ),
+    ] = None,
+    via: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="The relay that these nodes dial."),
+    ] = None,
 ) -> None:
     """Prepare a site in a folder.
 
     Commented settings, the CA, certificates, and an API key that is shown once. What is there
     already is kept, so that a node can be added later.
     """
+    from gridaware.cli.jobs import pairs_of
     from gridaware.clock import SystemClock
     from gridaware.wiring.initialise import initialise
 
-    made = initialise(folder, SystemClock(), nodes=tuple(node or ()), hosts=tuple(host or ()))
+    relays = pairs_of(relay or [])
+    made = initialise(
+        folder,
+        SystemClock(),
+        nodes=tuple(node or ()),
+        hosts=tuple(host or ()),
+        relays=relays,
+        via=via,
+    )
     for path in made.kept:
         tell(f"kept   {path}")
     for path in made.written:
         tell(f"wrote  {path}")
     for name in node or ():
         tell(f"copy {folder / 'nodes' / name} to {name}, and start its agent there as root")
+    for name, dialled in relays.items():
+        tell(f"copy {folder / 'relays' / name} to {dialled}, and start the relay there")
     if made.api_key is None:
         return
     tell("\nThe API key, shown this once (only its hash is kept):")
@@ -95,4 +117,14 @@ def agent(context: typer.Context) -> None:
     """
     # In the place of this process, so that the privileged one carries no library of ours too many.
     command = [sys.executable, "-m", "gridaware.wiring.agent", *context.args]
+    os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+
+
+def relay(context: typer.Context) -> None:
+    """Run a relay: it carries the streams of many agents to the controller.
+
+    `gridaware relay --config FILE` is `python -m gridaware.wiring.relay --config FILE`. Needed
+    above some 1,000 nodes; needs no privilege.
+    """
+    command = [sys.executable, "-m", "gridaware.wiring.relay", *context.args]
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted

@@ -134,6 +134,8 @@ class NodeInfo(TypedDict, total=False):
     """``ready``, ``cordoned`` or ``lost``."""
     cluster_id: str
     connected: bool
+    relay_id: str | None
+    """The relay that its stream comes through; None = it dials the controller itself."""
     cordoned: bool
     acknowledged: bool
     """Whether the agent has confirmed all that was asked of it."""

@@ -74,8 +74,9 @@ class Dispatcher:
                 case SendCheckpoint(node_id=node_id, request=request):
                     self.link.send(node_id, request)
                 case SampleAt(hz=hz):
+                    rate = SampleRate(hz)  # one for all, so that it is encoded once
                     for node_id in self.link.connected():
-                        self.link.send(node_id, SampleRate(hz))
+                        self.link.send(node_id, rate)
                 case Decide():
                     decision = instruction.decision_id
                 case _:

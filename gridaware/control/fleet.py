@@ -40,6 +40,7 @@ def on_hello(turn: Turn, hello: Hello) -> bool:
         connected=True,
         cordoned=known.node.cordoned if known else False,
         capabilities=hello.capabilities,
+        relay_id=hello.relay_id,
     )
     held, restoring = _held(hello)
     if known is None:

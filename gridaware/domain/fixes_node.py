@@ -84,6 +84,10 @@ _LINK = {
     "welcome-missing": "Point the agent at the agents' port of the controller.",
     "node-identity": "Give each node the certificate that was made for it: `gridaware init DIR "
     "--node NAME`.",
+    "relay-identity": "Make the relay's identity with `gridaware init DIR --relay NAME=HOST`, and "
+    "let it use the same CA as the controller.",
+    "relay-channel": "Run the same version of gridaware at both ends.",
+    "relay-listen": "Free the relay's port, or give it another with `listen.port`.",
     "superseded": "Run one agent a node: a newer stream of the same node took this one's place.",
     "controller-epoch-old": "Stop the older controller. If its store was lost, restore it from a "
     "backup, or remove the agents' journals once no lease is in force.",

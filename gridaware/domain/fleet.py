@@ -108,3 +108,5 @@ class Node:
     connected: bool = True
     cordoned: bool = False
     capabilities: tuple[str, ...] = ()
+    relay_id: str = ""
+    """The relay that it is behind; empty where it dials the controller itself."""

@@ -26,6 +26,7 @@ __all__ = [
     "ArmedAcknowledged",
     "CheckpointReport",
     "CheckpointRequest",
+    "Command",
     "Desired",
     "Fenced",
     "Fired",
@@ -393,6 +394,9 @@ class Relayed:
     parcels: tuple[tuple[tuple[int, ...], bytes], ...]
     """(channels, bytes for each of them), in order."""
 
+
+Command = Desired | Armed | Trigger | CheckpointRequest | SampleRate | Release
+"""What a controller tells an agent once it has welcomed it."""
 
 MESSAGES: tuple[type, ...] = (
     Hello,

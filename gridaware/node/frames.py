@@ -25,6 +25,7 @@ from gridaware.domain.wire import (
     PROTOCOL_VERSION,
     Acknowledged,
     Desired,
+    Fired,
     Heartbeat,
     SampleBatch,
     Welcome,
@@ -54,13 +55,11 @@ def encode(message: object) -> bytes:
     tag = _TAGS.get(type(message))
     if tag is None:
         raise Bug("frame-type", f"{type(message).__name__} is not a message of the stream")
-    frame = bytearray(_HEADER.size)
-    _ENCODER.encode_into(message, frame, _HEADER.size)
-    length = len(frame) - _PREFIX_BYTES
+    body = _ENCODER.encode(message)
+    length = len(body) + _LEAST_LENGTH
     if length > MAX_FRAME_BYTES:
         raise Bug("frame-too-large", f"a {type(message).__name__} of {length} bytes")
-    _HEADER.pack_into(frame, 0, length, PROTOCOL_VERSION, tag)
-    return bytes(frame)
+    return _HEADER.pack(length, PROTOCOL_VERSION, tag) + body
 
 
 class FrameReader:
@@ -69,7 +68,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Any]:
+    def feed(self, data: bytes | memoryview) -> Iterator[Any]:
         """Take what arrived and yield every message that is complete, in order.
 
         Raises:
@@ -143,6 +142,11 @@ def _acknowledgement_holds(message: Acknowledged) -> bool:
     return _aware(message.at) and isfinite(sum(watts))
 
 
+def _fired_holds(message: Fired) -> bool:
+    numbers = (message.depth, message.age_seconds, message.measured, message.duration_seconds)
+    return _aware(message.at) and all(n is None or isfinite(n) for n in numbers)
+
+
 def _welcome_holds(message: Welcome) -> bool:
     times = 0 < message.silence_seconds < 3600 and 0 < message.sample_hz < 1000
     return times and _aware(message.sent_at)
@@ -151,6 +155,7 @@ def _welcome_holds(message: Welcome) -> bool:
 _CHECKS: dict[type, Callable[[Any], bool]] = {
     Acknowledged: _acknowledgement_holds,
     Desired: _desired_holds,
+    Fired: _fired_holds,
     Heartbeat: lambda message: _aware(message.sent_at),
     SampleBatch: _samples_hold,
     Welcome: _welcome_holds,

@@ -1,80 +1,48 @@
 """The controller's end of the agent streams: a TLS server that never blocks its caller.
 
-Written on :class:`asyncio.Protocol` rather than streams: frames of all nodes go out in one pass
-without awaiting in between (fan-out to 1,000 agents in 95 ms on two cores; notes/ray.md §4).
+Written on :class:`~gridaware.node.tlsstream.TlsStream` rather than asyncio's streams: frames of all
+nodes go out in one pass without awaiting in between (``python -m benchmarks.fanout`` measures it).
 """
 
 import asyncio
 import ssl
-from collections import deque
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from gridaware.clock import Clock
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.moment import Moment
-from gridaware.domain.wire import (
-    PROTOCOL_VERSION,
-    Acknowledged,
-    CheckpointReport,
-    CheckpointRequest,
-    Desired,
-    Fenced,
-    Heartbeat,
-    Hello,
-    JobGone,
-    JobProgress,
-    JobRegistered,
-    NodeFault,
-    SampleBatch,
-    SampleRate,
-    Welcome,
+from gridaware.domain.wire import PROTOCOL_VERSION, Command, Heartbeat, Hello, Welcome
+from gridaware.node.frames import encode
+from gridaware.node.nodeend import (
+    HEARTBEAT_SECONDS,
+    AgentMessage,
+    LinkHandler,
+    NodeEnd,
 )
-from gridaware.node.frames import FrameReader, encode
-from gridaware.node.tls import peer_name
+from gridaware.node.relayend import RelayEnd
+from gridaware.node.tls import is_relay, peer_name
+from gridaware.node.tlsstream import TlsStream, read_buffer
 
-__all__ = ["AgentMessage", "LinkHandler", "LinkServer"]
+__all__ = ["AgentMessage", "LinkHandler", "LinkServer", "Vouch"]
 
-AgentMessage = (
-    Acknowledged
-    | SampleBatch
-    | JobRegistered
-    | JobProgress
-    | JobGone
-    | CheckpointReport
-    | NodeFault
-    | Fenced
-)
-"""What a handler hears of a node after its Hello."""
+Vouch = Callable[[bytes], str]
+"""The node whose certificate (DER) it is. Raises InvalidInput where our CA has not issued it."""
 
-_FROM_AGENT = frozenset(AgentMessage.__args__) | {Heartbeat, Hello}
-_HELLO_SECONDS = 10.0
-_CLOSE_SECONDS = 5.0
-_QUEUE_REQUESTS = 256
-_HEARTBEAT_SECONDS = 1.0
-
-
-class LinkHandler(Protocol):
-    """Who hears the agents. Called on the event loop; must not block."""
-
-    def on_hello(self, hello: Hello, moment: Moment) -> None:
-        """A node is connected (again), or its GPUs changed; it now holds what it says."""
-        ...
-
-    def on_message(self, node_id: str, message: AgentMessage, moment: Moment) -> None:
-        """A connected node said something. ``Fenced``: it obeys a newer controller than us."""
-        ...
-
-    def on_lost(self, node_id: str, moment: Moment) -> None:
-        """The node's stream is gone or silent; its agent keeps its lease."""
-        ...
+_BACKLOG: Final = 1024
+"""All nodes of a site may come back in the same moment."""
 
 
 class LinkServer:
-    """Listens for agents; implements :class:`gridaware.control.ports.AgentLink`.
+    """Listens for agents and relays; implements :class:`gridaware.control.ports.AgentLink`.
 
     A node is who its certificate says. Its newest connection wins; a newer ``Desired`` replaces an
     older one that could not be written yet.
+
+    Args:
+        clock: The controller's.
+        silence_seconds: A peer that says nothing for so long is lost.
+        sample_hz: What agents are told at first.
     """
 
     def __init__(
@@ -85,31 +53,35 @@ class LinkServer:
         self.sample_hz = sample_hz
         self.epoch = 0
         self.handler: LinkHandler | None = None
-        self._nodes: dict[str, _Stream] = {}
-        self._streams: set[_Stream] = set()
+        self._vouch: Vouch | None = None
+        self._nodes: dict[str, NodeEnd] = {}
+        self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._beat: asyncio.Task[None] | None = None
         self._encoded: tuple[object, bytes] = (None, b"")
 
     async def start(
-        self, host: str, port: int, ssl_context: ssl.SSLContext, epoch: int, handler: LinkHandler
+        self,
+        host: str,
+        port: int,
+        ssl_context: ssl.SSLContext,
+        epoch: int,
+        handler: LinkHandler,
+        vouch: Vouch | None = None,
     ) -> int:
         """Listen; returns the port, which the system chooses where ``port`` is 0.
 
         ``epoch`` grows with each start of a controller on the same store; agents that have
-        obeyed a greater one refuse us.
+        obeyed a greater one refuse us. ``vouch`` judges the nodes that relays bring; without it
+        relays are refused.
         """
         self.epoch = epoch
         self.handler = handler
+        self._vouch = vouch
         loop = asyncio.get_running_loop()
+        buffer = read_buffer()
         self._server = await loop.create_server(
-            lambda: _Stream(self),
-            host,
-            port,
-            ssl=ssl_context,
-            ssl_handshake_timeout=_HELLO_SECONDS,
-            ssl_shutdown_timeout=_CLOSE_SECONDS,
-            backlog=1024,
+            lambda: _Connection(self, ssl_context, buffer), host, port, backlog=_BACKLOG
         )
         self._beat = loop.create_task(self._beats(), name="link-heartbeats")
         return int(self._server.sockets[0].getsockname()[1])
@@ -122,19 +94,21 @@ class LinkServer:
         if self._server is not None:
             self._server.close()
         self._nodes.clear()
-        for stream in tuple(self._streams):
-            stream.abort()
+        for connection in tuple(self._connections):
+            connection.abort()
         if self._server is not None:
             await self._server.wait_closed()
 
-    def send(self, node_id: str, message: Desired | CheckpointRequest | SampleRate) -> bool:
+    def send(self, node_id: str, message: Command) -> bool:
         """Queue a frame; False where that node is not connected."""
-        stream = self._nodes.get(node_id)
-        return stream is not None and stream.send(message)
+        node = self._nodes.get(node_id)
+        return node is not None and node.send(message)
 
     def connected(self) -> Sequence[str]:
         """Nodes with a live stream."""
         return tuple(self._nodes)
+
+    # For the ends of the streams -------------------------------------------------------------
 
     def moment(self) -> Moment:
         """Now, on both clocks."""
@@ -146,187 +120,92 @@ class LinkServer:
             self._encoded = (message, encode(message))
         return self._encoded[1]
 
-    def joined(self, stream: "_Stream", hello: Hello) -> None:
+    def welcome(self) -> Welcome:
+        """What a peer that is accepted is told first."""
+        return Welcome(
+            PROTOCOL_VERSION, self.epoch, self.clock.wall(), self.silence_seconds, self.sample_hz
+        )
+
+    def vouch(self, certificate: bytes) -> str:
+        """The node whose certificate a relay shows.
+
+        Raises:
+            InvalidInput: it is no certificate of a node of ours (``relay-identity``).
+        """
+        if self._vouch is None:
+            raise InvalidInput("relay-identity", "this controller takes no relays")
+        return self._vouch(certificate)
+
+    def joined(self, node: NodeEnd, hello: Hello) -> None:
         """A stream has proved whose it is."""
         older = self._nodes.get(hello.node_id)
-        self._nodes[hello.node_id] = stream
-        if older is not None and older is not stream:
+        self._nodes[hello.node_id] = node
+        if older is not None and older is not node:
             older.refuse("superseded", "a newer connection of this node took over")
         if self.handler is not None:
             self.handler.on_hello(hello, self.moment())
 
-    def opened(self, stream: "_Stream") -> None:
-        """A peer finished its TLS handshake."""
-        self._streams.add(stream)
-
-    def closed(self, stream: "_Stream") -> None:
+    def left(self, node: NodeEnd) -> None:
         """A stream ended; the handler hears of it unless another has replaced it."""
-        self._streams.discard(stream)
-        node_id = stream.node_id
-        if node_id is not None and self._nodes.get(node_id) is stream:
+        node_id = node.node_id
+        if node_id is not None and self._nodes.get(node_id) is node:
             del self._nodes[node_id]
             if self.handler is not None:
                 self.handler.on_lost(node_id, self.moment())
 
+    def opened(self, connection: "_Connection") -> None:
+        """A peer has dialled us."""
+        self._connections.add(connection)
+
+    def closed(self, connection: "_Connection") -> None:
+        """A peer's socket is closed."""
+        self._connections.discard(connection)
+
     async def _beats(self) -> None:
         while True:
-            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
             now = self.clock.monotonic_seconds()
             beat = Heartbeat(self.clock.wall())
-            for stream in tuple(self._streams):
-                stream.beat(now, beat)
+            for connection in tuple(self._connections):
+                if connection.end is not None:
+                    connection.end.beat(now, beat)
 
 
-class _Stream(asyncio.Protocol):
-    """One connection."""
+class _Connection(TlsStream):
+    """One peer. Its certificate tells what it is: a node, or a relay with many of them."""
 
-    def __init__(self, server: LinkServer) -> None:
-        self.node_id: str | None = None
+    def __init__(self, server: LinkServer, ssl_context: ssl.SSLContext, buffer: memoryview) -> None:
+        super().__init__(ssl_context, buffer)
         self._server = server
-        self._reader = FrameReader()
-        self._transport: asyncio.Transport | None = None
-        self._name: str | None = None
-        self._heard_seconds = 0.0
-        self._sent_seconds = 0.0
-        self._paused = False
-        self._desired: Desired | None = None
-        self._rate: SampleRate | None = None
-        self._requests: deque[CheckpointRequest] = deque()
+        self.end: NodeEnd | RelayEnd | None = None
+        """None until the certificate is verified."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is done, so the certificate is verified."""
-        self._transport = cast("asyncio.Transport", transport)
-        # Nothing is buffered on top of what TLS and the kernel hold: a newer Desired can
-        # then still replace an older one. Not 0: asyncio's TLS takes an empty buffer for a full
-        # one then, and pauses and resumes by turns.
-        self._transport.set_write_buffer_limits(high=1)
-        self._name = peer_name(transport.get_extra_info("peercert"))
-        self._heard_seconds = self._server.clock.monotonic_seconds()
+        """A peer has dialled us."""
         self._server.opened(self)
+        super().connection_made(transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
-        """The peer closed, or the network did."""
-        self._transport = None
-        self._server.closed(self)
-
-    def pause_writing(self) -> None:
-        """The peer reads slower than we write."""
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        """It caught up: send what waited, the newest of each kind."""
-        self._paused = False
-        waiting: list[Desired | SampleRate | CheckpointRequest | None] = [
-            self._rate,
-            self._desired,
-            *self._requests,
-        ]
-        self._rate = self._desired = None
-        self._requests.clear()
-        for message in waiting:
-            if message is not None:
-                self.send(message)
-
-    def data_received(self, data: bytes) -> None:
-        """Frames, or a part of one."""
-        self._heard_seconds = self._server.clock.monotonic_seconds()
-        try:
-            for message in self._reader.feed(data):
-                if self._transport is None or self._transport.is_closing():
-                    return
-                self._take(message)
-        except InvalidInput as error:
-            self.refuse(error.code, error.message)
-
-    def send(self, message: Desired | CheckpointRequest | SampleRate) -> bool:
-        """Write, or keep until the peer reads; False once it is closed or its queue is full."""
-        if self._transport is None or self._transport.is_closing():
-            return False
-        if not self._paused:
-            self._write(self._server.frame(message))
-        elif isinstance(message, Desired):
-            self._desired = message
-        elif isinstance(message, SampleRate):
-            self._rate = message
-        elif len(self._requests) >= _QUEUE_REQUESTS:
-            return False
+    def secured(self) -> None:
+        """Its certificate is verified."""
+        certificate = self.certificate()
+        name = peer_name(certificate)
+        if name is not None and is_relay(certificate):
+            self.end = RelayEnd(self._server, self, name)
         else:
-            self._requests.append(message)
-        return True
+            self.end = NodeEnd(self._server, self, name)
 
-    def beat(self, now_seconds: float, beat: Heartbeat) -> None:
-        """Once a second: speak if nothing was said, drop the peer if it says nothing."""
-        if self._transport is None:
-            return
-        allowed = _HELLO_SECONDS if self.node_id is None else self._server.silence_seconds
-        if now_seconds - self._heard_seconds > allowed:
-            self.abort()
-            return
-        quiet = now_seconds - self._sent_seconds >= _HEARTBEAT_SECONDS / 2
-        if quiet and self.node_id is not None and not self._paused:
-            self._write(self._server.frame(beat))
+    def received(self, data: memoryview) -> None:
+        """Frames, or a part of one."""
+        if self.end is not None:
+            self.end.received(data)
 
-    def refuse(self, code: str, message: str) -> None:
-        """Tell the peer why, and close."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._write(encode(Fenced(code, message)))
-            self._transport.close()
+    def flow(self, *, paused: bool) -> None:
+        """The peer reads slower than we write, or has caught up."""
+        if self.end is not None:
+            self.end.flow(paused=paused)
 
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _write(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(frame)
-            self._sent_seconds = self._server.clock.monotonic_seconds()
-
-    def _take(self, message: object) -> None:
-        if type(message) not in _FROM_AGENT:
-            raise InvalidInput("frame-direction", f"agents do not send {type(message).__name__}")
-        if isinstance(message, Hello):
-            self._greet(message)
-        elif self.node_id is None:
-            raise InvalidInput("hello-missing", "the first frame must be a Hello")
-        elif getattr(message, "node_id", self.node_id) != self.node_id:
-            raise InvalidInput("node-identity", "the frame names another node than its sender")
-        elif not isinstance(message, Heartbeat) and self._server.handler is not None:
-            self._server.handler.on_message(
-                self.node_id, cast("AgentMessage", message), self._server.moment()
-            )
-
-    def _greet(self, hello: Hello) -> None:
-        server = self._server
-        if hello.node_id != self._name:
-            raise InvalidInput(
-                "node-identity",
-                f"the certificate is of {self._name!r}, the Hello of {hello.node_id!r}",
-            )
-        if hello.protocol_version != PROTOCOL_VERSION:
-            raise InvalidInput(
-                "protocol-version",
-                f"the agent speaks version {hello.protocol_version}, this side {PROTOCOL_VERSION}",
-            )
-        if hello.last_epoch > server.epoch:
-            fenced = Fenced(
-                "controller-epoch-old",
-                f"the agent obeyed epoch {hello.last_epoch}, this controller is {server.epoch}",
-            )
-            if server.handler is not None:
-                server.handler.on_message(hello.node_id, fenced, server.moment())
-            self.refuse(fenced.code, fenced.message)
-            return
-        self.node_id = hello.node_id
-        self._write(
-            encode(
-                Welcome(
-                    PROTOCOL_VERSION,
-                    server.epoch,
-                    server.clock.wall(),
-                    server.silence_seconds,
-                    server.sample_hz,
-                )
-            )
-        )
-        server.joined(self, hello)
+    def gone(self) -> None:
+        """The peer closed, or the network did."""
+        self._server.closed(self)
+        if self.end is not None:
+            self.end.gone()

@@ -1,4 +1,4 @@
-"""Settings of the agent: a dataclass checked by hand, since the agent has no pydantic.
+"""Settings of agent and relay: dataclasses checked by hand, since the agent has no pydantic.
 
 Everything that is wrong is told at once, each with its line, and an unknown key with the nearest
 known one. Relative paths start at the settings file's folder.
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -19,7 +19,10 @@ __all__ = [
     "ControllerSettings",
     "DriverSettings",
     "FrequencySettings",
+    "ListenSettings",
+    "RelaySettings",
     "TlsSettings",
+    "load_relay_settings",
     "load_settings",
 ]
 
@@ -81,13 +84,48 @@ class AgentSettings:
     """Put found limits back when stopped (demo and tests); else limits and lease stand."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListenSettings:
+    """Where a relay listens for agents."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - every interface: agents are other machines
+    port: int = 7443
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """One relay."""
+
+    relay_id: str
+    """Common name of its certificate."""
+    controller: ControllerSettings
+    tls: TlsSettings
+    listen: ListenSettings = ListenSettings()
+
+
+_Settings = TypeVar("_Settings", AgentSettings, RelaySettings)
+
+
 def load_settings(path: Path) -> AgentSettings:
-    """Read and check a settings file.
+    """Read and check an agent's settings file.
 
     Raises:
         ConfigError: it cannot be read (``settings-unreadable``) or something in it is wrong
             (``settings-invalid``; the message has one line for each thing).
     """
+    return _load(path, AgentSettings)
+
+
+def load_relay_settings(path: Path) -> RelaySettings:
+    """Read and check a relay's settings file.
+
+    Raises:
+        ConfigError: as for an agent's.
+    """
+    return _load(path, RelaySettings)
+
+
+def _load(path: Path, kind: type[_Settings]) -> _Settings:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError("settings-unreadable", f"{path} is larger than 1 MiB")
@@ -97,8 +135,8 @@ def load_settings(path: Path) -> AgentSettings:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError("settings-unreadable", f"{path} is no YAML: {error}") from error
     reader = _Reader(path.parent)
-    settings = reader.section(root, AgentSettings, "", 1)
-    if reader.wrong or not isinstance(settings, AgentSettings):
+    settings = reader.section(root, kind, "", 1)
+    if reader.wrong or not isinstance(settings, kind):
         lines = "\n".join(f"{path}:{line}: {what}" for line, what in sorted(reader.wrong))
         raise ConfigError("settings-invalid", lines, count=len(reader.wrong))
     return settings

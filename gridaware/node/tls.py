@@ -9,7 +9,10 @@ from pathlib import Path
 
 from gridaware.domain.errors import ConfigError
 
-__all__ = ["agent_context", "controller_context", "peer_name"]
+__all__ = ["RELAY_UNIT", "agent_context", "controller_context", "is_relay", "peer_name"]
+
+RELAY_UNIT = "gridaware relay"
+"""Organizational unit in the certificate of a relay, and of nothing else."""
 
 
 def agent_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
@@ -30,16 +33,27 @@ def controller_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
+    # A ticket is good for nothing once its maker was restarted, which is when nodes come back.
+    context.num_tickets = 0
     return _loaded(context, ca, certificate, key)
 
 
 def peer_name(certificate: object) -> str | None:
     """Common name of a verified peer certificate as :mod:`ssl` gives it, or None."""
+    return _subject(certificate, "commonName")
+
+
+def is_relay(certificate: object) -> bool:
+    """Whether a verified peer certificate, as :mod:`ssl` gives it, is a relay's."""
+    return _subject(certificate, "organizationalUnitName") == RELAY_UNIT
+
+
+def _subject(certificate: object, attribute: str) -> str | None:
     if not isinstance(certificate, dict):
         return None
     for group in certificate.get("subject", ()):
         for name, value in group:
-            if name == "commonName":
+            if name == attribute:
                 return str(value)
     return None
 

@@ -45,6 +45,7 @@ from gridaware.feeds.runner import FeedRunner
 from gridaware.jobs.poller import JobPoller
 from gridaware.jobs.ray_runner import RayRunner
 from gridaware.node.link import AgentMessage, LinkServer
+from gridaware.node.openfiles import raise_open_files
 from gridaware.node.tls import controller_context
 from gridaware.store.controller import ControllerStore
 from gridaware.store.reader import StoreReader
@@ -53,6 +54,7 @@ from gridaware.wiring.config import Settings, load_settings
 from gridaware.wiring.curves import load_curves
 from gridaware.wiring.effects import ControlEffects
 from gridaware.wiring.handlers import Handlers, refusal_of
+from gridaware.wiring.identity import voucher
 from gridaware.wiring.meter_reader import MeterReader, open_meter
 from gridaware.wiring.policies import load_policy, rehearse
 from gridaware.wiring.recovery import quiet, recover, write_snapshot
@@ -142,7 +144,12 @@ class ControlProcess:
                 tls / "ca.pem", tls / "controller.pem", tls / "controller.key"
             )
             await self._link.start(
-                control.agents_host, control.agents_port, context, self._store.epoch, self
+                control.agents_host,
+                control.agents_port,
+                context,
+                self._store.epoch,
+                self,
+                voucher(tls / "ca.pem", self._clock),
             )
             desk = CommandDesk(
                 self._settings.state_dir / SOCKET,
@@ -357,6 +364,7 @@ def main(arguments: list[str] | None = None) -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     sys.setswitchinterval(SWITCH_SECONDS)
+    raise_open_files()
     try:
         settings = load_settings(options.config)
         try:

@@ -1,12 +1,13 @@
-"""The site's private CA and the certificates of controller and agents.
+"""The site's private CA and the certificates of controller, agents and relays.
 
 EC P-256, files 0600, folders 0700. Idempotent: what exists is kept, so that running ``init`` again
 never locks out a node. An agent's certificate may only act as a client; its common name is the
-node's id. The controller's may act as a server, for localhost and the names given.
+node's id. The controller's may act as a server, for localhost and the names given. A relay is both,
+and its certificate says that it is a relay: alone, it may bring other nodes' streams.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -14,20 +15,29 @@ from pathlib import Path
 from typing import Literal
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gridaware.clock import Clock
 from gridaware.domain.errors import ConfigError, InvalidInput
+from gridaware.node.tls import RELAY_UNIT
 
-__all__ = ["Identity", "issue", "make_ca"]
+__all__ = ["Identity", "Kind", "issue", "make_ca", "voucher"]
+
+Kind = Literal["agent", "controller", "relay"]
 
 _CA_LIFE = timedelta(days=3650)
 _LIFE = timedelta(days=825)
 _BEFORE = timedelta(hours=1)
 """Clocks of a cluster differ a little."""
 _MOST_NAME = 64
+_PURPOSES = {
+    "agent": [ExtendedKeyUsageOID.CLIENT_AUTH],
+    "controller": [ExtendedKeyUsageOID.SERVER_AUTH],
+    "relay": [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +88,17 @@ def issue(
     directory: Path,
     name: str,
     clock: Clock,
-    kind: Literal["agent", "controller"] = "agent",
+    kind: Kind = "agent",
     hosts: Sequence[str] = (),
 ) -> Identity:
     """Issue the identity ``name`` in ``directory``, where :func:`make_ca` has been.
 
     Args:
         directory: Holds the CA; gets ``<name>.pem`` and ``<name>.key``.
-        name: Node id, or any name of the controller.
+        name: Node id, relay id, or any name of the controller.
         clock: Gives the day from which it is valid.
         kind: What it may act as.
-        hosts: Further names and addresses under which agents reach the controller.
+        hosts: Further names and addresses under which agents reach the controller or the relay.
 
     Raises:
         InvalidInput: the name cannot be a file name and a common name (``identity-name``).
@@ -104,24 +114,49 @@ def issue(
     authority, signer = _load_ca(directory)
     secret = ec.generate_private_key(ec.SECP256R1())
     public = secret.public_key()
-    purpose = (
-        ExtendedKeyUsageOID.CLIENT_AUTH if kind == "agent" else ExtendedKeyUsageOID.SERVER_AUTH
-    )
+    unit = RELAY_UNIT if kind == "relay" else None
     builder = (
-        _builder(_name(name), authority.subject, public, clock.wall(), _LIFE)
+        _builder(_name(name, unit), authority.subject, public, clock.wall(), _LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(_PURPOSES[kind]), critical=True)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
         )
     )
-    if kind == "controller":
+    if kind != "agent":
         alternatives = [_alternative(h) for h in dict.fromkeys(["localhost", "127.0.0.1", *hosts])]
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     _write(identity.key, _pem(secret))
     signed = builder.sign(signer, hashes.SHA256())
     _write(identity.certificate, signed.public_bytes(serialization.Encoding.PEM))
     return identity
+
+
+def voucher(ca: Path, clock: Clock) -> Callable[[bytes], str]:
+    """What judges certificates that a relay shows; see ``LinkServer``.
+
+    Raises:
+        ConfigError: there is no CA (``identity-files``).
+    """
+    try:
+        authority = x509.load_pem_x509_certificate(ca.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError("identity-files", f"no usable CA in {ca}: {error}") from error
+
+    def vouch(shown: bytes) -> str:
+        try:
+            certificate = x509.load_der_x509_certificate(shown)
+            certificate.verify_directly_issued_by(authority)
+            usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+            names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+            raise InvalidInput("relay-identity", f"no certificate of our CA: {error!r}") from None
+        valid = certificate.not_valid_before_utc <= clock.wall() <= certificate.not_valid_after_utc
+        if not valid or list(usage) != _PURPOSES["agent"] or len(names) != 1:
+            raise InvalidInput("relay-identity", "no certificate with which a node may dial")
+        return str(names[0].value)
+
+    return vouch
 
 
 def _builder(
@@ -153,8 +188,11 @@ def _load_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
     return certificate, key
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _name(common: str, unit: str | None = None) -> x509.Name:
+    names = [x509.NameAttribute(NameOID.COMMON_NAME, common)]
+    if unit is not None:
+        names.append(x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit))
+    return x509.Name(names)
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -5,8 +5,11 @@ identity of a further node.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import yaml
 
@@ -15,12 +18,13 @@ from gridaware.domain.errors import ConfigError, InvalidInput
 from gridaware.service.keys import api_key_line, new_api_key
 from gridaware.wiring.config import load_settings
 from gridaware.wiring.data import data_path
-from gridaware.wiring.identity import issue, make_ca
+from gridaware.wiring.identity import Identity, issue, make_ca
 
 __all__ = ["Made", "initialise"]
 
 ADMIN = "admin"
 LOOPBACK = "127.0.0.1"
+NO_RELAYS: Mapping[str, str] = MappingProxyType({})
 KEY_REMARK = "# One key a line: NAME sha256:HEX. Remove a line to take its key back.\n"
 
 
@@ -36,7 +40,13 @@ class Made:
 
 
 def initialise(
-    folder: Path, clock: Clock, *, nodes: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
+    folder: Path,
+    clock: Clock,
+    *,
+    nodes: tuple[str, ...] = (),
+    hosts: tuple[str, ...] = (),
+    relays: Mapping[str, str] = NO_RELAYS,
+    via: str | None = None,
 ) -> Made:
     """Make whatever of a site is missing in ``folder``.
 
@@ -46,25 +56,36 @@ def initialise(
         nodes: node ids; each gets ``nodes/ID/``, which is all that its agent needs.
         hosts: names and addresses under which agents reach the controller; it then listens on
             every interface.
+        relays: relay id to the name or address under which agents reach it; each gets
+            ``relays/ID/``, which is all that it needs.
+        via: the name or address of the relay that ``nodes`` dial in the controller's place.
 
     Raises:
         ConfigError: files cannot be written, or the settings that are there cannot be read.
-        InvalidInput: a node id cannot be an identity, or the site listens for other machines and
+        InvalidInput: an id cannot be an identity, or the site listens for other machines and
             no host is given.
     """
     made = Made(folder / "site.yaml")
     _write(made, made.settings, _settings_text(public=bool(hosts)), mode=0o644)
     settings = load_settings(made.settings)
-    if nodes and not hosts and settings.control.agents_host != LOOPBACK:
-        raise InvalidInput("init-host-missing", "agents of other machines need a name to dial")
+    direct = (nodes and via is None) or relays
+    alone = not hosts and settings.control.agents_host != LOOPBACK
+    if (direct and alone) or not all(relays.values()):
+        raise InvalidInput("init-host-missing", "other machines need a name to dial")
     tls = settings.tls_dir
     before = set(tls.glob("*"))
     make_ca(tls, clock)
     issue(tls, "controller", clock, "controller", hosts)
+    controller = {
+        "host": hosts[0] if hosts else LOOPBACK,
+        "port": settings.control.agents_port,
+    }
     for node in nodes:
-        _make_node(
-            made, folder / "nodes" / node, node, tls, clock, hosts, settings.control.agents_port
-        )
+        dialled = controller if via is None else controller | {"host": via}
+        _make_node(made, folder / "nodes" / node, issue(tls, node, clock), node, dialled)
+    for relay, host in relays.items():
+        identity = issue(tls, relay, clock, "relay", (host,))
+        _make_relay(made, folder / "relays" / relay, identity, relay, controller)
     after = set(tls.glob("*"))
     made.written += sorted(after - before)
     made.kept += sorted(after & before)
@@ -86,31 +107,44 @@ def _settings_text(*, public: bool) -> str:
 
 
 def _make_node(
-    made: Made,
-    folder: Path,
-    node: str,
-    tls: Path,
-    clock: Clock,
-    hosts: tuple[str, ...],
-    port: int,
+    made: Made, folder: Path, identity: Identity, node: str, dialled: Mapping[str, Any]
 ) -> None:
     """Everything that the agent of ``node`` needs, in one folder to be copied there."""
-    identity = issue(tls, node, clock)
-    for source in (identity.ca, identity.certificate, identity.key):
-        _write(made, folder / source.name, source.read_text(encoding="ascii"), mode=0o600)
     settings = {
         "node_id": node,
-        "controller": {"host": hosts[0] if hosts else LOOPBACK, "port": port},
-        "tls": {
-            "ca": identity.ca.name,
-            "certificate": identity.certificate.name,
-            "key": identity.key.name,
-        },
+        "controller": dict(dialled),
+        "tls": _copied(made, folder, identity),
         "driver": {"module": "gridaware.devices.nvml"},
     }
     remark = f"# The agent of {node}: run `gridaware agent --config agent.yaml` there, as root.\n"
     text = remark + yaml.safe_dump(settings, sort_keys=False)
     _write(made, folder / "agent.yaml", text, mode=0o644)
+
+
+def _make_relay(
+    made: Made, folder: Path, identity: Identity, relay: str, controller: Mapping[str, Any]
+) -> None:
+    """Everything that a relay needs, in one folder to be copied to its machine."""
+    settings = {
+        "relay_id": relay,
+        "controller": dict(controller),
+        "tls": _copied(made, folder, identity),
+        "listen": {"host": "0.0.0.0", "port": controller["port"]},  # noqa: S104 - other machines
+    }
+    remark = f"# Relay {relay}: run `gridaware relay --config relay.yaml` on its machine.\n"
+    text = remark + yaml.safe_dump(settings, sort_keys=False)
+    _write(made, folder / "relay.yaml", text, mode=0o644)
+
+
+def _copied(made: Made, folder: Path, identity: Identity) -> dict[str, str]:
+    """Copies of an identity's files, and the settings that name them."""
+    for source in (identity.ca, identity.certificate, identity.key):
+        _write(made, folder / source.name, source.read_text(encoding="ascii"), mode=0o600)
+    return {
+        "ca": identity.ca.name,
+        "certificate": identity.certificate.name,
+        "key": identity.key.name,
+    }
 
 
 def _write(made: Made, path: Path, text: str, *, mode: int) -> None:

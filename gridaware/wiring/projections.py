@@ -122,6 +122,7 @@ def _node(state: State, node_id: str, at: datetime) -> Projection | None:
         "state": _node_state(track),
         "cluster_id": track.node.cluster_id,
         "connected": track.node.connected,
+        "relay_id": track.node.relay_id or None,
         "cordoned": track.node.cordoned,
         "capabilities": list(track.node.capabilities),
         "boot_id": track.node.boot_id,

@@ -23,7 +23,7 @@ from gridaware.node.link import LinkServer
 from gridaware.node.tls import controller_context
 from gridaware.sim.site import NodeSpec, PlantSpec, build_window
 from gridaware.sim.window import GpuSlot, Window
-from gridaware.wiring.identity import issue, make_ca
+from gridaware.wiring.identity import issue, make_ca, voucher
 
 CLOCK = SystemClock()
 AT_ONCE = RestoreSlot()
@@ -163,7 +163,8 @@ class Rig:
         files = self.controller
         server = LinkServer(CLOCK, silence_seconds=silence_seconds)
         context = controller_context(files.ca, files.certificate, files.key)
-        bound = await server.start("127.0.0.1", port, context, epoch, heard)
+        vouch = voucher(files.ca, CLOCK)
+        bound = await server.start("127.0.0.1", port, context, epoch, heard, vouch)
         try:
             yield server, bound
         finally:

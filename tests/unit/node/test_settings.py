@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gridaware.domain.errors import ConfigError
-from gridaware.node.settings import load_settings
+from gridaware.node.settings import load_relay_settings, load_settings
 
 GOOD = """\
 node_id: n0
@@ -80,3 +80,19 @@ def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ConfigError) as refused:
         load_settings(tmp_path / "none.yaml")
     assert refused.value.code == "settings-unreadable"
+
+
+def test_a_relay_has_settings_of_its_own(tmp_path):
+    path = tmp_path / "relay.yaml"
+    path.write_text(
+        "relay_id: r1\n"
+        "controller: {host: control.example}\n"
+        "tls: {ca: ca.pem, certificate: r1.pem, key: r1.key}\n"
+        "listen: {host: 10.0.0.1}\n"
+    )
+    settings = load_relay_settings(path)
+    assert (settings.relay_id, settings.tls.key) == ("r1", tmp_path / "r1.key")
+    assert (settings.listen.host, settings.listen.port) == ("10.0.0.1", 7443)
+    path.write_text(path.read_text() + "node_id: n0\n")
+    with pytest.raises(ConfigError, match="unknown setting 'node_id'"):
+        load_relay_settings(path)

@@ -9,6 +9,7 @@ import pytest
 
 from gridaware.clock import ManualClock
 from gridaware.domain.errors import InvalidInput, Refused
+from gridaware.node.settings import load_relay_settings
 from gridaware.node.settings import load_settings as load_agent_settings
 from gridaware.node.tls import agent_context, controller_context
 from gridaware.service.keys import KeyRing
@@ -86,3 +87,29 @@ def test_a_node_id_cannot_leave_the_folder(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
         initialise(tmp_path / "site", CLOCK, nodes=("../evil",))
     assert not (tmp_path / "evil").exists()
+
+
+def test_a_relay_has_a_folder_of_its_own_and_nodes_can_dial_it(tmp_path: Path) -> None:
+    relays = {"r1": "relay.example"}
+    initialise(tmp_path, CLOCK, nodes=("n1",), hosts=("control.example",), relays=relays, via="r")
+    folder = tmp_path / "relays" / "r1"
+    assert not (folder / "ca.key").exists()
+    relay = load_relay_settings(folder / "relay.yaml")
+    assert (relay.relay_id, relay.controller.host) == ("r1", "control.example")
+    assert relay.listen.port == relay.controller.port
+    agent = load_agent_settings(tmp_path / "nodes" / "n1" / "agent.yaml")
+    assert (agent.controller.host, agent.controller.port) == ("r", relay.listen.port)
+    # One certificate is good for both of its ends, and says which it is.
+    for make in (agent_context, controller_context):
+        context = make(relay.tls.ca, relay.tls.certificate, relay.tls.key)
+        assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_relay_needs_a_name_for_the_controller_and_one_of_its_own(tmp_path: Path) -> None:
+    initialise(tmp_path, CLOCK, hosts=("control.example",))
+    for relays, hosts in (({"r1": "relay.example"}, ()), ({"r1": ""}, ("control.example",))):
+        with pytest.raises(InvalidInput) as caught:
+            initialise(tmp_path, CLOCK, hosts=hosts, relays=relays)
+        assert caught.value.code == "init-host-missing"
+    # A node that dials a relay needs no name for the controller.
+    initialise(tmp_path, CLOCK, nodes=("n1",), via="relay.example")
