@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -90,7 +90,14 @@ class Rig:
     def enforced(self) -> list[float]:
         return [gpu.enforced_watts for gpu in self.gpus]
 
-    def start(self, port: int, *, identity: str = "n0", restore_on_stop: bool = False) -> None:
+    def start(
+        self,
+        port: int,
+        *,
+        identity: str = "n0",
+        restore_on_stop: bool = False,
+        frequency: Mapping[str, Any] | None = None,
+    ) -> None:
         config = self.folder / "agent.yaml"
         config.write_text(
             json.dumps(
@@ -109,6 +116,7 @@ class Rig:
                     "state_dir": "state",
                     "run_dir": "run",
                     "restore_on_stop": restore_on_stop,
+                    **({"frequency": frequency} if frequency else {}),
                 }
             )
         )
