@@ -5,8 +5,12 @@ they can never disagree.
 """
 
 import dataclasses
+import inspect
+import pkgutil
+import re
 import types
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -14,7 +18,9 @@ from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 
+import gridaware.devices
 from gridaware.cli.main import app
+from gridaware.control.ports import Boards, ClockLocks, Paced
 from gridaware.domain.event import EVENT_LIFE
 from gridaware.domain.fixes import FIXES
 from gridaware.domain.job import JOB_LIFE
@@ -53,6 +59,16 @@ REASON_CODES = f"""{HEAD}
 Every state of a job or event has a reason code and its sentence. What stands in braces is a number,
 shown in the unit that its name ends with.
 """
+DEVICES = f"""{HEAD}
+# Drivers and meters
+
+A driver sets and reads the GPUs of a node; the node's agent loads the one that its settings name
+(`driver.module`, with `driver.options`) in a child process, and only that one. A meter reads power
+at a boundary: a site's settings name it (`meter.module`). A driver or a meter of yours is a module
+with `open_driver(options)` or `open_meter(options)`; the ports are in `gridaware/control/ports.py`.
+
+Nothing here has set a limit on a real GPU yet. What each has been run against stands with it.
+"""
 
 
 def pages() -> dict[Path, str]:
@@ -60,6 +76,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "settings.md": settings_page(),
         DOCS / "cli.md": cli_page(),
+        DOCS / "devices.md": devices_page(),
         DOCS / "errors.md": errors_page(),
         DOCS / "reasons.md": reasons_page(),
         ARCHITECTURE: with_lives(ARCHITECTURE.read_text(encoding="utf-8")),
@@ -219,6 +236,44 @@ def commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
             yield from commands(command, (*path, name))
         else:
             yield (*path, name), command
+
+
+def devices_page() -> str:
+    """Every driver and meter: what it can do, its options, and what it was run against."""
+    modules = [
+        import_module(f"gridaware.devices.{found.name}")
+        for found in pkgutil.iter_modules(gridaware.devices.__path__)
+    ]
+    openers = ("open_driver", "open_meter")
+    modules = [m for m in modules if any(hasattr(m, opener) for opener in openers)]
+    lines = [DEVICES]
+    rows = [device_row(m, opener) for m in modules for opener in openers if hasattr(m, opener)]
+    lines += table(("module", "kind", "what", "clock locks", "board state", "slow"), rows)
+    for module in modules:
+        lines += ["", f"## `{module.__name__}`", "", page_text(module.__doc__), ""]
+        if hasattr(module, "TESTED"):
+            lines += [f"Run against: {module.TESTED}.", ""]
+        for name in ("OPTIONS", "METER_OPTIONS"):
+            options = getattr(module, name, {})
+            heading = "option of the meter" if name == "METER_OPTIONS" else "option"
+            rows = [(f"`{key}`", meaning) for key, meaning in options.items()]
+            lines += [*table((heading, "meaning"), rows), ""] if rows else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def device_row(module: Any, opener: str) -> tuple[str, ...]:
+    """One driver or meter, and which of the optional ports it has."""
+    made = getattr(module, str(inspect.signature(getattr(module, opener)).return_annotation), None)
+    what = first_line(module.__doc__).rstrip(".")
+    kind = opener.removeprefix("open_")
+    has = ("yes" if made and issubclass(made, port) else "" for port in (ClockLocks, Boards, Paced))
+    return (f"`{module.__name__}`", kind, what, *has)
+
+
+def page_text(docstring: str | None) -> str:
+    """A module's own page as Markdown: code in single marks, names without their roles."""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", (docstring or "").strip())
+    return text.replace("::\n", ":\n").replace("``", "`")
 
 
 def errors_page() -> str:

@@ -87,10 +87,10 @@ class Counters:
             drawing: whether power flows, so that the counter must move.
 
         Raises:
-            DeviceError: ``energy-frozen``, or ``energy-implausible`` for what is no number.
+            DeviceError: ``energy-frozen``, or ``energy-absurd`` for what is no number.
         """
         if not 0 <= joules < math.inf:
-            raise DeviceError("energy-implausible", f"GPU {gpu_id}: the counter shows {joules} J")
+            raise DeviceError("energy-absurd", f"GPU {gpu_id}: the counter shows {joules} J")
         now = self._clock.boot_seconds()
         count = self._counts.get(gpu_id)
         if count is None:

@@ -9,6 +9,12 @@ _ALL = {
     "*-secret": "Make the file readable for whoever runs this, with the secret in its first line.",
 }
 
+_HTTP = {
+    "http-timeout": "Check that the address is right, or raise call_seconds.",
+    "http-unreachable": "Check the address, the port and the network between.",
+    "http-answer": "Check that the address is of what the settings say it is.",
+}
+
 _VENDORS = {
     "amd-library-missing": "Install ROCm's amd-smi-lib on this node, or name libamd_smi.so in the "
     "driver's option library.",
@@ -39,7 +45,7 @@ _VENDORS = {
 
 _NUMBERS = {
     "energy-frozen": "Update the GPU's driver; its energy is integrated from power meanwhile.",
-    "energy-implausible": "Update the GPU's driver; its energy is integrated from power meanwhile.",
+    "energy-absurd": "Update the GPU's driver; its energy is integrated from power meanwhile.",
     "limit-ignored": "Raise the job's least cap above what this GPU obeys, or let it be paused.",
 }
 
@@ -54,5 +60,5 @@ _METERS = {
     "rapl-begun": "Wait for the next reading.",
 }
 
-FIXES: Mapping[str, str] = {**_ALL, **_VENDORS, **_NUMBERS, **_METERS}
+FIXES: Mapping[str, str] = {**_ALL, **_HTTP, **_VENDORS, **_NUMBERS, **_METERS}
 """Code to advice."""

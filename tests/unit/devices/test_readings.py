@@ -29,7 +29,7 @@ def test_case_32_what_is_no_power_is_replaced_by_the_last_good_value(clock, watt
 def test_case_32_what_is_no_energy_is_refused(clock, joules):
     with pytest.raises(DeviceError) as refused:
         Counters(clock).reading("g", joules, "e", Boundary.GPU, drawing=True)
-    assert refused.value.code == "energy-implausible"
+    assert refused.value.code == "energy-absurd"
 
 
 def test_case_3_each_decrease_is_an_epoch_of_its_own(clock):
