@@ -70,7 +70,9 @@ def from_columns(packed: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"more than {count} GPUs")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInput("value-malformed", f"not an observation: {error}") from error
-    return {name: packed.get(name) for name in _OTHERS} | {"nodes": nodes}
+    # A field that the entry was written before has its default.
+    plain = {name: packed[name] for name in _OTHERS if name in packed}
+    return plain | {"nodes": nodes}
 
 
 def _packed(column: tuple[Any, ...]) -> Any:

@@ -11,6 +11,7 @@ __all__ = [
     "EnergyReading",
     "GpuObservation",
     "JobObservation",
+    "MeterState",
     "Method",
     "NodeObservation",
     "Observation",
@@ -62,6 +63,14 @@ class Reading:
     boundary: Boundary
     method: Method
     quality: Quality = Quality.GOOD
+    disturbed: bool = False
+    """The meter itself says that its supply is disturbed (a voltage sag, a loss of synchronism)."""
+    meter: str = ""
+    """Which of the site's meters; "" = none of its own."""
+    accuracy_share: float | None = None
+    """The truth lies within ± this share of it; None = nobody says."""
+    age_seconds: float = 0.0
+    """How old the measurement is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,21 @@ class JobObservation:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterState:
+    """One meter of the site's order at one tick, in use or not."""
+
+    name: str
+    state: str
+    """``well``, ``held`` (its last good reading stands), ``ill`` or ``unread``."""
+    accuracy_share: float
+    watts: float | None = None
+    """Its newest good reading."""
+    problem: str = ""
+    """The alarm that its illness raises: ``meter-silent``, ``meter-implausible``, …"""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """All readings of one tick, reduced; the only thing the machine sees of them."""
 
@@ -129,6 +153,8 @@ class Observation:
     ray_free_gpus: float | None = None
     """What Ray says is free; None when Ray did not answer."""
     ray_total_gpus: float | None = None
+    meters: tuple[MeterState, ...] = ()
+    """The site's meters in their order; none where it has only the sum of its devices."""
 
     @property
     def gpu_watts(self) -> float:

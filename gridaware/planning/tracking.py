@@ -11,7 +11,9 @@ Two corrections, both bounded:
   in debt, what was saved for it is let go no faster than the bias is learned: the cause is still
   there.
 
-Until a bias has been learned a first margin stands in its place.
+Until a bias has been learned a first margin stands in its place. While a meter is read that is less
+sure than the site's first, the margin is wider by the difference: what it shows may be that much
+too little, and nothing that is measured with it can tell.
 """
 
 from dataclasses import dataclass, replace
@@ -23,6 +25,8 @@ FIRST_MARGIN = 0.01
 """Share of the target kept free until the first bias is learned."""
 MARGIN = 0.002
 """Share of the target kept free always: noise averages out, but not to nothing."""
+UNCERTAIN_BOUND = 0.05
+"""Most that an unsure meter widens the margin by."""
 SLOW_SECONDS = 12.0
 """Time constant of the bias while the error is within noise."""
 SLOW_SHARE = 1 / 3
@@ -83,6 +87,7 @@ class Tracker:
         target_watts: float | None,
         interval_seconds: float = 60.0,
         interval_from_seconds: float | None = None,
+        uncertain_share: float = 0.0,
     ) -> "Tracker":
         """Take in one reading.
 
@@ -95,13 +100,17 @@ class Tracker:
             interval_seconds: over which the mean is settled.
             interval_from_seconds: when one of these intervals begins, monotonic; None = with the
                 first reading.
+            uncertain_share: how much less sure the reading is than the site's first meter's, as a
+                share of it.
         """
+        least = MARGIN + min(max(uncertain_share, 0.0), UNCERTAIN_BOUND)
         if target_watts is None:
             return replace(self, at_seconds=None, margin=FIRST_MARGIN)
         if self.at_seconds is None:
             return replace(
                 self,
                 at_seconds=now_seconds,
+                margin=max(self.margin, least),
                 measured_watts=measured_watts,
                 expected_watts=expected_watts,
                 settled_watts=expected_watts,
@@ -129,6 +138,7 @@ class Tracker:
         state = replace(
             counted,
             at_seconds=now_seconds,
+            margin=max(self.margin, least),
             measured_watts=measured_watts,
             expected_watts=expected_watts,
             settled_watts=settled,
@@ -136,7 +146,7 @@ class Tracker:
         )
         if now_seconds < quiet or settled <= 0:
             return state
-        return state._learn(step, measured_watts / settled - 1.0)
+        return state._learn(step, measured_watts / settled - 1.0, least)
 
     def asked_watts(self, target_watts: float) -> float:
         """What to ask the planner for, so that the mean of the interval meets ``target_watts``."""
@@ -177,8 +187,8 @@ class Tracker:
             saved_watts=max(self._debt_watts(target_watts), self.saved_watts),
         )
 
-    def _learn(self, step: float, seen: float) -> "Tracker":
-        """Move the bias towards what was seen."""
+    def _learn(self, step: float, seen: float, least_margin: float) -> "Tracker":
+        """Move the bias towards what was seen, and the margin towards the least that is kept."""
         error = seen - self.bias
         constant = SLOW_SECONDS
         if abs(error) > NOISE:
@@ -187,7 +197,7 @@ class Tracker:
             constant = min(constant, SLOW_SHARE * self.interval_seconds)
         share = min(step / constant, 1.0)
         bias = min(max(self.bias + share * error, -BOUND), BOUND)
-        margin = self.margin + min(step / SLOW_SECONDS, 1.0) * (MARGIN - self.margin)
+        margin = self.margin + min(step / SLOW_SECONDS, 1.0) * (least_margin - self.margin)
         return replace(self, bias=bias, margin=margin, saved_watts=(1.0 - share) * self.saved_watts)
 
 
