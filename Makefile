@@ -10,6 +10,7 @@ SITE ?= gridaware-site
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
+WITNESSES := .venv-witnesses
 
 # A virtual environment whose interpreter does not start (moved, half made, Python upgraded
 # underneath) is made anew, whatever its stamp says.
@@ -18,7 +19,7 @@ $(shell rm -f $(STAMP))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all check fmt docs bench clean
+.PHONY: help setup demo serve test test-all witnesses check fmt docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -57,7 +58,18 @@ test: $(STAMP) ## the whole suite, architecture, types and lint with it (minutes
 	$(call pytest,not slow and not live)
 
 test-all: $(STAMP) ## the suite and everything slow (up to an hour)
+	-@$(MAKE) --no-print-directory witnesses
 	$(call pytest,not live,--timeout 1200)
+
+witnesses: $(WITNESSES)/.up-to-date ## nvitop and gpustat in an environment of their own
+	@:
+
+# Apart from .venv: what they pin must not decide what gridaware runs with. Without a network the
+# tests that need them are skipped.
+$(WITNESSES)/.up-to-date: constraints-witnesses.txt
+	$(PYTHON) -m venv --clear $(WITNESSES)
+	$(WITNESSES)/bin/python -m pip install --quiet -c constraints-witnesses.txt nvitop gpustat
+	@touch $@
 
 check: $(STAMP) ## lint, format, types and import contracts alone (seconds)
 	$(BIN)/ruff check .
@@ -81,5 +93,5 @@ bench: $(STAMP) ## every benchmark, one JSON object each; TRIALS=10 for a short 
 	@$(BIN)/python -m benchmarks.respond --trials $(TRIALS) -o json
 
 clean: ## remove what was built, the virtual environment too
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) $(WITNESSES) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  .import_linter_cache htmlcov .coverage gridaware-demo

@@ -8,20 +8,26 @@ What is particular here, and why:
 * On GH200 power and limits answer at module scope only (CPU included): probed once for each GPU.
 * The energy counter starts anew with each load of the driver and each reset of a GPU. A decrease is
   a new epoch, never a negative amount.
-* A call that says NOT_SUPPORTED is not asked again, unless it has worked before: very fast polling
-  makes it say so now and then.
-* After a fork the library is not initialised any more, so handles are keyed by process.
+* With MIG the board is what is read and limited: its slices have no power of their own.
+
+How NVML is asked: :mod:`~gridaware.devices.nvml_calls`; what its codes mean:
+:mod:`~gridaware.devices.nvml_errors`; clock locks: :mod:`~gridaware.devices.nvml_clocks`; slices,
+profiles, smoothing: :mod:`~gridaware.devices.nvml_board`.
 """
 
+import contextlib
 import ctypes
-import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from gridaware.clock import Clock, SystemClock
-from gridaware.devices.nvml_errors import NOT_SUPPORTED, UNINITIALIZED, UNKNOWN, error_of
+from gridaware.devices.nvml_board import read_board
+from gridaware.devices.nvml_calls import NvmlCalls
+from gridaware.devices.nvml_clocks import NvmlClocks, parse_lock
+from gridaware.devices.nvml_errors import INVALID_ARGUMENT, error_of
 from gridaware.domain.errors import (
     ConfigError,
     DeviceError,
@@ -30,7 +36,7 @@ from gridaware.domain.errors import (
     DriverGone,
     Unavailable,
 )
-from gridaware.domain.fleet import LimitRange
+from gridaware.domain.fleet import BoardState, LimitRange
 from gridaware.domain.reading import Boundary, EnergyReading, Method, Quality, Reading
 
 __all__ = ["NvmlDriver", "NvmlGpu", "open_driver"]
@@ -47,10 +53,13 @@ SCOPE_GPU: Final = 0
 SCOPE_MODULE: Final = 1
 SW_POWER_CAP: Final = 0x4
 GA100: Final = (8, 0)
+IDENTIFY_SECONDS: Final = 1.0
+"""A GPU that does not say who it is for this long is left out."""
+IMPLAUSIBLE_WATTS: Final = 1.0
 IMPLAUSIBLE_SHARE: Final = 1.5
-"""Of the greatest limit: more than that is a broken sensor, not power."""
-
-Answer = TypeVar("Answer")
+"""Less than so many watts, or more than this share of the greatest limit, is a broken sensor."""
+BLANK_MILLIJOULES: Final = 0x7FFFFFFFFFFFFFF0
+"""DCGM's "no value" of 64 bits and its kin: no counter stands there."""
 
 
 @dataclass(slots=True)
@@ -67,18 +76,21 @@ def open_driver(options: Mapping[str, str]) -> "NvmlDriver":
 
     Args:
         options: ``library``, the absolute path of ``libnvidia-ml.so.1``. A privileged agent
-            gives it: what ``LD_LIBRARY_PATH`` finds could be anyone's.
+            gives it: what ``LD_LIBRARY_PATH`` finds could be anyone's. ``locked_clocks_mhz``,
+            the clock lock that the site sets itself (``210,1410``); NVML could not tell.
 
     Raises:
         ConfigError: an option is unknown, or the path is not absolute.
         Unavailable: the library or nvidia-ml-py is not installed.
     """
-    if set(options) - {"library"}:
-        odd = ", ".join(sorted(set(options) - {"library"}))
+    if odd_ones := set(options) - {"library", "locked_clocks_mhz"}:
+        odd = ", ".join(sorted(odd_ones))
         raise ConfigError("nvml-options", f"the NVML driver does not know: {odd}")
     path = options.get("library", SONAME)
     if "library" in options and not Path(path).is_absolute():
         raise ConfigError("nvml-library-path", f"library must be an absolute path, not {path!r}")
+    lock = options.get("locked_clocks_mhz")
+    found_mhz = None if lock is None else parse_lock(lock)
     try:
         import pynvml
     except ImportError as error:
@@ -88,19 +100,18 @@ def open_driver(options: Mapping[str, str]) -> "NvmlDriver":
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise Unavailable("nvml-library-missing", f"{path} cannot be loaded: {error}") from error
-    return NvmlDriver(pynvml, SystemClock())
+    return NvmlDriver(pynvml, SystemClock(), found_mhz=found_mhz)
 
 
-class NvmlDriver:
-    """The driver port on NVML.
+class NvmlDriver(NvmlClocks):
+    """The driver port on NVML, with clock locks and the state of its boards.
 
     Args:
         nvml: the module ``pynvml`` of nvidia-ml-py.
         clock: stamps the readings.
         module: folder of the loaded kernel module; its inode is new with each load.
+        found_mhz: the clock lock that the site sets itself.
     """
-
-    boundary = "gpu"
 
     def __init__(
         self,
@@ -108,20 +119,17 @@ class NvmlDriver:
         clock: Clock,
         *,
         module: Path = Path("/sys/module/nvidia"),
+        found_mhz: tuple[int, int] | None = None,
     ) -> None:
+        super().__init__(NvmlCalls(nvml), found_mhz)
         self._nvml = nvml
         self._clock = clock
         self._module = module
-        self._pid = 0
-        self._initialised = 0
         self._forget()
 
     def _forget(self) -> None:
-        self._handles: dict[str, Any] = {}
+        self._steps = {}
         self._scopes: dict[str, int] = {}
-        self._lacking: set[tuple[str, str]] = set()
-        self._worked: set[tuple[str, str]] = set()
-        self._unknown: set[str] = set()
         self._ranges: dict[str, LimitRange] = {}
         self._last_watts: dict[str, Reading] = {}
         self._last_joules: dict[str, EnergyReading] = {}
@@ -129,26 +137,19 @@ class NvmlDriver:
     # -- the driver as a whole -----------------------------------------------------------------
 
     def open(self) -> None:
-        """Initialise NVML in this process and find its GPUs; anew where it was open already."""
-        self.close()
-        self._initialise()
-        for gpu in self.gpus():
-            self._scopes[gpu.gpu_id] = self._probe_scope(gpu.gpu_id)
-        modules = SCOPE_MODULE in self._scopes.values()
-        self.boundary = "module" if modules else "gpu"
+        """Initialise NVML in this process; anew where it was open already."""
+        self._forget()
+        self._calls.open()
 
     def close(self) -> None:
         """Shut NVML down, as often as it was initialised. Limits stay as they are."""
-        times = self._initialised if self._pid == os.getpid() else 0
-        self._pid, self._initialised = 0, 0
         self._forget()
-        for _ in range(times):
-            try:
-                self._nvml.nvmlShutdown()
-            except self._nvml.NVMLError as error:
-                if error.value == UNINITIALIZED:  # someone else shut it down already
-                    return
-                raise error_of(error.value, "nvmlShutdown") from error
+        self._calls.close()
+
+    @property
+    def boundary(self) -> str:
+        """``module`` once a GPU has shown that it answers at module scope only."""
+        return "module" if SCOPE_MODULE in self._scopes.values() else "gpu"
 
     def epoch(self) -> str:
         """Boot, driver version, and which load of the kernel module this is.
@@ -156,33 +157,57 @@ class NvmlDriver:
         Entries of sysfs take a fresh inode number each time they are made, so the module's folder
         tells two loads of one driver apart.
         """
-        version = self._driver("nvmlSystemGetDriverVersion")
+        version = self._calls.driver("nvmlSystemGetDriverVersion")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         load = self._module.stat().st_ino if self._module.exists() else 0
         return f"{boot}/{version}/{load}"
 
     def gpus(self) -> Sequence[NvmlGpu]:
-        """Every GPU that answers, in driver order; one that does not never hides the others."""
-        found = []
-        for index in range(self._driver("nvmlDeviceGetCount")):
-            try:
-                handle = self._driver("nvmlDeviceGetHandleByIndex", index)
-                gpu_id = self._driver("nvmlDeviceGetUUID", handle)
-                model = self._model(handle)
-            except DriverGone:
-                raise
-            except DeviceError:
-                continue
-            self._handles[gpu_id] = handle
-            found.append(NvmlGpu(gpu_id, index, model))
-        return found
+        """Every GPU that answers, in driver order.
+
+        Each is asked on a thread of its own: one that refuses, or whose call never returns, hides
+        no other.
+        """
+        found: dict[int, NvmlGpu | DriverGone] = {}
+        asking = [
+            threading.Thread(target=self._identify, args=(index, found), daemon=True)
+            for index in range(self._calls.driver("nvmlDeviceGetCount"))
+        ]
+        for thread in asking:
+            thread.start()
+        until = self._clock.monotonic_seconds() + IDENTIFY_SECONDS
+        for thread in asking:
+            thread.join(max(0.0, until - self._clock.monotonic_seconds()))
+        answers = dict(found)  # a late one comes too late
+        for answer in answers.values():
+            if isinstance(answer, DriverGone):
+                raise answer
+        ordered = (answers[index] for index in sorted(answers))
+        return [answer for answer in ordered if isinstance(answer, NvmlGpu)]
+
+    def _identify(self, index: int, found: dict[int, NvmlGpu | DriverGone]) -> None:
+        try:
+            handle = self._calls.driver("nvmlDeviceGetHandleByIndex", index)
+            gpu_id = self._calls.driver("nvmlDeviceGetUUID", handle)
+            found[index] = NvmlGpu(gpu_id, index, self._model(handle))
+            self._calls.know(gpu_id, handle)
+            with contextlib.suppress(DeviceError):
+                self._scope(gpu_id)
+        except DriverGone as error:
+            found[index] = error
+        except DeviceError:
+            return
 
     def _model(self, handle: Any) -> str:
-        """The name is decoration: some drivers put bytes into it that are no text."""
+        """The name is decoration: it may be no text (R555), or not to be had."""
         try:
-            return str(self._driver("nvmlDeviceGetName", handle))
+            return str(self._calls.driver("nvmlDeviceGetName", handle))
         except UnicodeDecodeError as error:
             return error.object.decode(errors="replace")
+        except DriverGone:
+            raise
+        except DeviceError:
+            return "unknown"
 
     # -- limits --------------------------------------------------------------------------------
 
@@ -190,10 +215,13 @@ class NvmlDriver:
         """Whether this process may change the limit.
 
         Found out by writing the limit that stands already: whether NVML looks at permission or at
-        range first is not documented, so an out-of-range probe could mislead.
+        range first is not documented, so an out-of-range probe could mislead. Where what stands is
+        no legal limit any more, the first write will tell.
         """
         try:
-            self.set_limit_watts(gpu_id, self.requested_limit_watts(gpu_id))
+            limits, standing = self.limit_range(gpu_id), self.requested_limit_watts(gpu_id)
+            if limits.least_watts <= standing <= limits.greatest_watts:
+                self.set_limit_watts(gpu_id, standing)
         except (DeviceNoPermission, DeviceNotSupported):
             return False
         return True
@@ -206,8 +234,10 @@ class NvmlDriver:
                 greatest = self._field(gpu_id, GREATEST_LIMIT)
                 default = self._field(gpu_id, DEFAULT_LIMIT)
             else:
-                least, greatest = self._ask(gpu_id, "nvmlDeviceGetPowerManagementLimitConstraints")
-                default = self._ask(gpu_id, "nvmlDeviceGetPowerManagementDefaultLimit")
+                least, greatest = self._calls.ask(
+                    gpu_id, "nvmlDeviceGetPowerManagementLimitConstraints"
+                )
+                default = self._calls.ask(gpu_id, "nvmlDeviceGetPowerManagementDefaultLimit")
             self._ranges[gpu_id] = LimitRange(least / 1000, greatest / 1000, default / 1000)
         return self._ranges[gpu_id]
 
@@ -215,24 +245,24 @@ class NvmlDriver:
         """The limit last asked for by anyone on this host."""
         if self._scope(gpu_id) == SCOPE_MODULE:
             return self._field(gpu_id, REQUESTED_LIMIT) / 1000
-        return float(self._ask(gpu_id, "nvmlDeviceGetPowerManagementLimit")) / 1000
+        return float(self._calls.ask(gpu_id, "nvmlDeviceGetPowerManagementLimit")) / 1000
 
     def enforced_limit_watts(self, gpu_id: str) -> float:
         """The limit in force: the least of every limiter."""
         if self._scope(gpu_id) == SCOPE_MODULE:
             return self._field(gpu_id, ENFORCED_LIMIT) / 1000
-        return float(self._ask(gpu_id, "nvmlDeviceGetEnforcedPowerLimit")) / 1000
+        return float(self._calls.ask(gpu_id, "nvmlDeviceGetEnforcedPowerLimit")) / 1000
 
     def set_limit_watts(self, gpu_id: str, watts: float) -> None:
         """Ask for a limit; NVML refuses what is out of range and never clamps."""
         limits = self.limit_range(gpu_id)
         if not limits.least_watts <= watts <= limits.greatest_watts:  # NaN has no milliwatts
-            raise error_of(2, f"set {watts} W", gpu_id)
+            raise error_of(INVALID_ARGUMENT, f"set {watts} W", gpu_id)
         milliwatts = round(watts * 1000)
         if self._scope(gpu_id) == SCOPE_MODULE:
             self._set_module_limit(gpu_id, milliwatts)
         else:
-            self._ask(gpu_id, "nvmlDeviceSetPowerManagementLimit", milliwatts)
+            self._calls.ask(gpu_id, "nvmlDeviceSetPowerManagementLimit", milliwatts)
 
     def _set_module_limit(self, gpu_id: str, milliwatts: int) -> None:
         """nvidia-ml-py's own wrapper of this call drops the return code (13.615.71)."""
@@ -247,7 +277,11 @@ class NvmlDriver:
             if code:
                 raise self._nvml.NVMLError(code)
 
-        self._try(gpu_id, "nvmlDeviceSetPowerManagementLimit_v2", write)
+        self._calls.attempt(gpu_id, "nvmlDeviceSetPowerManagementLimit_v2", write)
+
+    def board_state(self, gpu_id: str) -> BoardState:
+        """Persistence, slices, profiles, smoothing."""
+        return read_board(self._calls, gpu_id, self.limit_range(gpu_id).default_watts)
 
     # -- readings ------------------------------------------------------------------------------
 
@@ -255,7 +289,7 @@ class NvmlDriver:
         """Power now. An implausible value is replaced by the last good one, and says so."""
         milliwatts, method = self._power(gpu_id)
         greatest = self.limit_range(gpu_id).greatest_watts
-        if not 0 < milliwatts / 1000 < IMPLAUSIBLE_SHARE * greatest:
+        if not IMPLAUSIBLE_WATTS <= milliwatts / 1000 < IMPLAUSIBLE_SHARE * greatest:
             return self._held(gpu_id, milliwatts / 1000)
         reading = Reading(milliwatts / 1000, self._clock.wall(), self._boundary_of(gpu_id), method)
         self._last_watts[gpu_id] = reading
@@ -267,8 +301,8 @@ class NvmlDriver:
         except DeviceNotSupported:
             if self._scope(gpu_id) == SCOPE_MODULE:
                 return self._field(gpu_id, POWER_AVERAGE), Method.AVERAGED
-        milliwatts = float(self._ask(gpu_id, "nvmlDeviceGetPowerUsage"))
-        capability = tuple(self._ask(gpu_id, "nvmlDeviceGetCudaComputeCapability"))
+        milliwatts = float(self._calls.ask(gpu_id, "nvmlDeviceGetPowerUsage"))
+        capability = tuple(self._calls.ask(gpu_id, "nvmlDeviceGetCudaComputeCapability"))
         return milliwatts, Method.INSTANT if capability <= GA100 else Method.AVERAGED
 
     def _held(self, gpu_id: str, watts: float) -> Reading:
@@ -281,7 +315,12 @@ class NvmlDriver:
 
     def energy_joules(self, gpu_id: str) -> EnergyReading:
         """The energy counter, in an epoch of its own after each decrease."""
-        joules = self._ask(gpu_id, "nvmlDeviceGetTotalEnergyConsumption") / 1000
+        millijoules = self._calls.ask(gpu_id, "nvmlDeviceGetTotalEnergyConsumption")
+        if millijoules >= BLANK_MILLIJOULES:
+            raise DeviceError(
+                "energy-implausible", f"GPU {gpu_id}: the counter shows {millijoules} mJ"
+            )
+        joules = millijoules / 1000
         last = self._last_joules.get(gpu_id)
         if last is None:
             epoch = self.epoch()
@@ -295,7 +334,7 @@ class NvmlDriver:
 
     def processes(self, gpu_id: str) -> tuple[int, ...]:
         """Host pids with a compute context on the GPU."""
-        found = self._ask(gpu_id, "nvmlDeviceGetComputeRunningProcesses")
+        found = self._calls.ask(gpu_id, "nvmlDeviceGetComputeRunningProcesses")
         return tuple(int(process.pid) for process in found)
 
     def cap_binds(self, gpu_id: str) -> bool | None:
@@ -305,7 +344,7 @@ class NvmlDriver:
             "nvmlDeviceGetCurrentClocksThrottleReasons",
         ):
             try:
-                return bool(self._ask(gpu_id, call) & SW_POWER_CAP)
+                return bool(self._calls.ask(gpu_id, call) & SW_POWER_CAP)
             except DeviceNotSupported:
                 continue
         return None
@@ -317,92 +356,21 @@ class NvmlDriver:
 
     def _probe_scope(self, gpu_id: str) -> int:
         try:
-            self._ask(gpu_id, "nvmlDeviceGetPowerUsage")
+            self._calls.ask(gpu_id, "nvmlDeviceGetPowerUsage")
         except DeviceNotSupported:
             try:
                 self._field(gpu_id, POWER_INSTANT, SCOPE_MODULE)
             except DeviceNotSupported:
                 return SCOPE_GPU
             return SCOPE_MODULE
-        except DeviceError:
-            return SCOPE_GPU
         return SCOPE_GPU
 
     def _scope(self, gpu_id: str) -> int:
-        return self._scopes.get(gpu_id, SCOPE_GPU)
+        """Of its power and limits; found out once, in the thread that asks for them."""
+        if gpu_id not in self._scopes:
+            self._scopes[gpu_id] = self._probe_scope(gpu_id)
+        return self._scopes[gpu_id]
 
     def _field(self, gpu_id: str, field: int, scope: int | None = None) -> float:
         """A field value; milliwatts for every field that is asked here."""
-        chosen = self._scope(gpu_id) if scope is None else scope
-
-        def read(handle: Any) -> float:
-            value = self._nvml.nvmlDeviceGetFieldValues(handle, [(field, chosen)])[0]
-            if value.nvmlReturn:
-                raise self._nvml.NVMLError(value.nvmlReturn)
-            return float(value.value.uiVal)
-
-        return self._try(gpu_id, f"field {field} of scope {chosen}", read)
-
-    def _ask(self, gpu_id: str, call: str, *arguments: Any) -> Any:
-        function = getattr(self._nvml, call, None)
-        if function is None:
-            raise error_of(13, call, gpu_id)
-        return self._try(gpu_id, call, lambda handle: function(handle, *arguments))
-
-    def _try(self, gpu_id: str, call: str, ask: Callable[[Any], Answer]) -> Answer:
-        key = (gpu_id, call)
-        if key in self._lacking:
-            raise error_of(NOT_SUPPORTED, call, gpu_id)
-        try:
-            answer = self._twice(gpu_id, ask, transient=key in self._worked)
-        except self._nvml.NVMLError as error:
-            if error.value == NOT_SUPPORTED and key not in self._worked:
-                self._lacking.add(key)
-            raise self._translate(error.value, call, gpu_id) from error
-        self._worked.add(key)
-        self._unknown.discard(gpu_id)
-        return answer
-
-    def _twice(self, gpu_id: str, ask: Callable[[Any], Answer], *, transient: bool) -> Answer:
-        """Ask, and once more where asking again is known to help."""
-        try:
-            return ask(self._handle(gpu_id))
-        except self._nvml.NVMLError as error:
-            if error.value == UNINITIALIZED:
-                self._initialise()
-            elif not (error.value == NOT_SUPPORTED and transient):
-                raise
-        return ask(self._handle(gpu_id))
-
-    def _translate(self, code: int, call: str, gpu_id: str) -> DeviceError:
-        if code == UNKNOWN:
-            self._unknown.add(gpu_id)
-            if self._unknown >= set(self._handles):
-                # Not one GPU but the whole driver: a container that lost its device cgroup.
-                return DriverGone("driver-unknown-error", f"driver: no GPU answers ({call})")
-        return error_of(code, call, gpu_id)
-
-    def _handle(self, gpu_id: str) -> Any:
-        if self._pid != os.getpid():
-            self._initialise()
-        if gpu_id not in self._handles:
-            self._handles[gpu_id] = self._nvml.nvmlDeviceGetHandleByUUID(gpu_id)
-        return self._handles[gpu_id]
-
-    def _initialise(self) -> None:
-        try:
-            self._nvml.nvmlInit()
-        except self._nvml.NVMLError as error:
-            raise error_of(error.value, "nvmlInit") from error
-        # A forked child inherits nothing of what its parent initialised.
-        self._initialised = self._initialised + 1 if self._pid == os.getpid() else 1
-        self._pid = os.getpid()
-        self._handles = {}
-
-    def _driver(self, call: str, *arguments: Any) -> Any:
-        if self._pid != os.getpid():
-            self._initialise()
-        try:
-            return getattr(self._nvml, call)(*arguments)
-        except self._nvml.NVMLError as error:
-            raise error_of(error.value, call) from error
+        return self._calls.field(gpu_id, field, self._scope(gpu_id) if scope is None else scope)

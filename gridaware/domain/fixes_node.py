@@ -18,6 +18,12 @@ _DEVICE = {
     "device-insufficient-power": "Connect the GPU's external power cables.",
     "device-irq": "Look for interrupt errors in `dmesg`, and restart the node.",
     "device-inforom": "Have the GPU serviced: its inforom is corrupted.",
+    "device-blocked": "Let the agent's container or unit see the GPU devices again: its device "
+    "cgroup blocks them.",
+    "device-no-memory": "Free memory on the node; the agent tries again itself.",
+    "device-no-data": "Wait; the agent tries again itself.",
+    "device-not-ready": "Wait; the agent tries again itself.",
+    "device-invalid-state": "Look for Xid errors in `dmesg`; the agent tries again itself.",
     "device-unknown-error": "Look for Xid errors in `dmesg`.",
     "device-error": "Look the NVML code up in the driver's documentation, and in `dmesg`.",
     "driver-uninitialised": "Restart the agent; its driver child attaches again.",
@@ -30,6 +36,8 @@ _DEVICE = {
     "driver-import": "Name an installed driver module, such as gridaware.devices.nvml.",
     "nvml-client-missing": "Install nvidia-ml-py, and remove the package called pynvml.",
     "nvml-options": "Give only the options that gridaware.devices.nvml knows.",
+    "nvml-locked-clocks": "Write the lock as LEAST,GREATEST in MHz, such as 210,1410; leave it out "
+    "where the site locks no clocks.",
     "nvml-library-path": "Name the library by an absolute path.",
     "nvml-library-missing": "Install the NVIDIA driver on this node, or name the library in the "
     "driver's options.",
@@ -42,6 +50,7 @@ _DEVICE = {
     "frequency-unwatched": "Name a frequency meter in this agent's settings, or take the node out "
     "of the programme.",
     "pmu-frame": "Compare the unit's protocol with IEEE C37.118.2, configuration frame 2.",
+    "energy-implausible": "Compare with `nvidia-smi`; a counter like this is not used.",
     "power-implausible": "Compare with `nvidia-smi`; a reading like this is not used.",
 }
 

@@ -15,7 +15,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.signal import check_id
@@ -23,6 +24,7 @@ from gridaware.domain.signal import check_id
 __all__ = [
     "DEFAULT_SOCKET",
     "LINE_BYTES",
+    "NO_SLICES",
     "WORD_BYTES",
     "Action",
     "AgentLine",
@@ -319,20 +321,39 @@ def visible_devices(variable: str | None) -> tuple[str, ...]:
     return tuple(devices)
 
 
-def resolve_gpus(devices: Sequence[str], gpu_ids: Sequence[str]) -> tuple[str, ...]:
+NO_SLICES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def resolve_gpus(
+    devices: Sequence[str],
+    gpu_ids: Sequence[str],
+    boards_by_slice: Mapping[str, str] = NO_SLICES,
+) -> tuple[str, ...]:
     """The boards behind ``devices``, given the node's boards in the order in which Ray counts them.
 
-    A UUID may be shortened as CUDA allows, as long as it is unambiguous. MIG slices and whatever is
-    not on this node name no board: the power of a slice cannot be capped or measured by itself.
+    A UUID may be shortened as CUDA allows, as long as it is unambiguous. A MIG slice stands for its
+    board, since a slice has no power of its own: ``MIG-UUID`` shares nothing with the board's UUID,
+    the older ``MIG-GPU-UUID/1/0`` names it. What is not on this node names no board; neither do an
+    empty word, ``NoDevFiles`` and ``-1``, by which CUDA and Ray say that there is none.
     """
     found: list[str] = []
-    by_id: Mapping[str, str] = {gpu_id.lower(): gpu_id for gpu_id in gpu_ids}
+    by_id = {gpu_id.lower(): gpu_id for gpu_id in gpu_ids}
+    by_slice = {name.lower(): board for name, board in boards_by_slice.items()}
     for device in devices:
         matches: list[str] = []
         if device.isascii() and device.isdigit():
             matches = [*gpu_ids[int(device) : int(device) + 1]] if len(device) < 6 else []
-        elif not device.upper().startswith("MIG-"):
-            matches = [gpu_id for low, gpu_id in by_id.items() if low.startswith(device.lower())]
+        else:
+            matches = _boards_called(device.lower(), by_id, by_slice)
         if len(matches) == 1 and matches[0] not in found:
             found.append(matches[0])
     return tuple(found)
+
+
+def _boards_called(device: str, by_id: Mapping[str, str], by_slice: Mapping[str, str]) -> list[str]:
+    """Every board that a lower-case name could mean."""
+    if device.startswith("mig-gpu-"):
+        device = device.removeprefix("mig-").partition("/")[0]
+    if device.startswith("mig-"):
+        return list({board for low, board in by_slice.items() if low.startswith(device)})
+    return [gpu_id for low, gpu_id in by_id.items() if device and low.startswith(device)]

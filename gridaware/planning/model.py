@@ -11,8 +11,9 @@ power ``L`` (of the workload)::
     power       ((h / f) * (S + (D - S) * f ^ b) + (1 - h) * min(L, c)) / T
 
 Below the clock floor the power no longer follows the cap: limits near the device's minimum are not
-honoured, as the public traces show. The parameters describe traces; they are not physics. Sources
-and residuals stand with the numbers, in ``configs/curves``.
+honoured, as the public traces show. A clock lock at the share ``x`` of the full clock makes it
+``min(f, x)``. The parameters describe traces; they are not physics. Sources and residuals stand
+with the numbers, in ``configs/curves``.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,15 @@ from gridaware.domain.curve import Curve, CurveQuality
 from gridaware.domain.errors import InvalidInput, NotFound
 from gridaware.domain.fleet import LimitRange
 
-__all__ = ["CurveBook", "GpuClass", "GpuEntry", "WorkloadClass", "curve_of", "respond"]
+__all__ = [
+    "CurveBook",
+    "GpuClass",
+    "GpuEntry",
+    "WorkloadClass",
+    "clock_of",
+    "curve_of",
+    "respond",
+]
 
 Floats = NDArray[np.float64]
 
@@ -98,19 +107,28 @@ class WorkloadClass:
 
 
 @overload
-def respond(gpu: GpuClass, workload: WorkloadClass, cap_watts: float) -> tuple[float, float]: ...
-@overload
-def respond(gpu: GpuClass, workload: WorkloadClass, cap_watts: Floats) -> tuple[Floats, Floats]: ...
 def respond(
-    gpu: GpuClass, workload: WorkloadClass, cap_watts: float | Floats
+    gpu: GpuClass, workload: WorkloadClass, cap_watts: float, lock: float = ...
+) -> tuple[float, float]: ...
+@overload
+def respond(
+    gpu: GpuClass, workload: WorkloadClass, cap_watts: Floats, lock: float | Floats = ...
+) -> tuple[Floats, Floats]: ...
+def respond(
+    gpu: GpuClass,
+    workload: WorkloadClass,
+    cap_watts: float | Floats,
+    lock: float | Floats = 1.0,
 ) -> tuple[float | Floats, float | Floats]:
     """Throughput relative to uncapped (0 to 1) and mean draw in watts of one GPU under a cap.
 
-    Source: notes of the fit in ``configs/curves``; uncapped means a cap at the rated power.
+    ``lock``: what a clock lock leaves of the full clock. Source: notes of the fit in
+    ``configs/curves``; uncapped means a cap at the rated power.
     """
     cap = np.asarray(cap_watts, dtype=np.float64) / gpu.tdp_watts
-    clock, slowdown = _clock(gpu, workload, cap)
-    _, slowdown_uncapped = _clock(gpu, workload, np.asarray(1.0))
+    clock = np.minimum(_clock(gpu, workload, cap), lock)
+    slowdown = _slowdown(workload, clock)
+    slowdown_uncapped = _slowdown(workload, _clock(gpu, workload, np.asarray(1.0)))
     h, demand = workload.hot_share, workload.hot_demand
     hot_power = gpu.static_share + (demand - gpu.static_share) * clock**gpu.exponent
     cool_power = np.minimum(workload.cool_power, cap)
@@ -121,15 +139,24 @@ def respond(
     return float(throughput), float(power) * gpu.tdp_watts
 
 
-def _clock(gpu: GpuClass, workload: WorkloadClass, cap: Floats) -> tuple[Floats, Floats]:
-    """Relative clock of the hot phase, and how much longer a step takes than at full clock."""
+def clock_of(gpu: GpuClass, workload: WorkloadClass, cap_watts: Floats) -> Floats:
+    """The share of the full clock that a cap leaves to the hot phase."""
+    return _clock(gpu, workload, np.asarray(cap_watts, dtype=np.float64) / gpu.tdp_watts)
+
+
+def _clock(gpu: GpuClass, workload: WorkloadClass, cap: Floats) -> Floats:
+    """Relative clock of the hot phase."""
     room = workload.hot_demand - gpu.static_share
     if room <= 0:  # draws no more than the static power: no cap touches its clock
-        clock = np.ones_like(cap)
-    else:
-        share = np.clip((np.minimum(cap, workload.hot_demand) - gpu.static_share) / room, 0, None)
-        clock = np.maximum(share ** (1 / gpu.exponent), gpu.clock_floor)
-    return clock, workload.hot_share / clock + (1 - workload.hot_share)
+        return np.ones_like(cap)
+    share = np.clip((np.minimum(cap, workload.hot_demand) - gpu.static_share) / room, 0, None)
+    return np.maximum(share ** (1 / gpu.exponent), gpu.clock_floor)
+
+
+def _slowdown(workload: WorkloadClass, clock: Floats) -> Floats:
+    """How much longer a step takes than at full clock."""
+    longer: Floats = workload.hot_share / clock + (1 - workload.hot_share)
+    return longer
 
 
 def curve_of(gpu: GpuClass, workload: WorkloadClass, limits: LimitRange | None = None) -> Curve:

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridaware.clock import Clock, SystemClock
-from gridaware.devices.nvml_errors import GONE, LOST, error_of
+from gridaware.devices.nvml_errors import (
+    GONE,
+    INVALID_ARGUMENT,
+    LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    error_of,
+)
 from gridaware.domain.errors import (
     ConfigError,
     DeviceHung,
@@ -22,11 +29,13 @@ from gridaware.domain.errors import (
     DriverGone,
     Unavailable,
 )
-from gridaware.domain.fleet import LimitRange
+from gridaware.domain.fleet import BoardState, ClockRange, LimitRange, Smoothing
 from gridaware.domain.reading import Boundary, EnergyReading, Method, Reading
-from gridaware.sim.window import GpuSlot, LoadState, Window
+from gridaware.sim.window import CLOCK_STEP_MHZ, SMOOTHING_ON, GpuSlot, LoadState, Window
 
 __all__ = ["SimDriver", "SimGpu", "open_driver"]
+
+VOLTA = 70
 
 
 @dataclass(slots=True)
@@ -159,6 +168,48 @@ class SimDriver:
             )
         # NVML takes whole milliwatts.
         slot.requested_watts = round(watts * 1000) / 1000
+
+    def clock_range(self, gpu_id: str) -> ClockRange:
+        """What its clocks can be locked to."""
+        slot = self._gpu(gpu_id, "clock_range")
+        if slot.capability < VOLTA:
+            raise error_of(NOT_SUPPORTED, "clock_range", gpu_id)
+        return ClockRange(slot.least_mhz, slot.greatest_mhz)
+
+    def lock_clocks(self, gpu_id: str, most_mhz: float) -> None:
+        """Keep the clock at or below ``most_mhz``, at the greatest step that is."""
+        slot = self._gpu(gpu_id, "lock_clocks")
+        if slot.permission_denied:
+            raise error_of(NO_PERMISSION, "lock_clocks", gpu_id)
+        if not slot.least_mhz <= most_mhz <= slot.greatest_mhz:  # NaN is refused too
+            raise error_of(INVALID_ARGUMENT, f"lock {most_mhz} MHz", gpu_id)
+        slot.locked_least_mhz = slot.least_mhz
+        slot.locked_mhz = slot.least_mhz + (most_mhz - slot.least_mhz) // CLOCK_STEP_MHZ * (
+            CLOCK_STEP_MHZ
+        )
+
+    def unlock_clocks(self, gpu_id: str) -> None:
+        """No lock any more."""
+        slot = self._gpu(gpu_id, "unlock_clocks")
+        if slot.permission_denied:
+            raise error_of(NO_PERMISSION, "unlock_clocks", gpu_id)
+        slot.locked_least_mhz = slot.locked_mhz = 0.0
+
+    def board_state(self, gpu_id: str) -> BoardState:
+        """Persistence, slices and smoothing as the registers have them."""
+        slot = self._gpu(gpu_id, "board_state")
+        smoothing = Smoothing(
+            slot.smoothing_floor_watts,
+            slot.smoothing_hysteresis_seconds,
+            slot.smoothing_down_watts,
+            slot.smoothing_up_watts,
+        )
+        return BoardState(
+            bool(slot.persistence),
+            tuple(slot.slice_uuid(number + 1) for number in range(slot.mig_slices)),
+            (),
+            smoothing if slot.smoothing == SMOOTHING_ON else None,
+        )
 
     def power_watts(self, gpu_id: str) -> Reading:
         """Power as the GPU's sensor showed it last."""

@@ -28,8 +28,16 @@ from numpy.typing import NDArray
 
 from gridaware.clock import SystemClock
 from gridaware.domain.errors import GridawareError
-from gridaware.planning.model import CurveBook, WorkloadClass, respond
-from gridaware.sim.silicon import BOARDS, SETTLED_SECONDS, Boxcar, Regulation
+from gridaware.planning.model import CurveBook, WorkloadClass, clock_of, respond
+from gridaware.sim.registers import Registers
+from gridaware.sim.sensors import Sensors
+from gridaware.sim.silicon import (
+    BOARDS,
+    LOCK_TIME_CONSTANT_SECONDS,
+    SETTLED_SECONDS,
+    Regulation,
+    Smoother,
+)
 from gridaware.sim.site import (
     NodeSpec,
     Overhead,
@@ -39,9 +47,8 @@ from gridaware.sim.site import (
     gpu_entries,
 )
 from gridaware.sim.window import (
-    F64,
     GPU_LOADS,
-    I64,
+    SMOOTHING_ON,
     GpuSlot,
     LoadSlot,
     LoadState,
@@ -61,15 +68,9 @@ STEP_SECONDS: Final = 0.010
 PROCESS_CHECK_SECONDS: Final = 0.1
 ACTIVITY_TIME_CONSTANT_SECONDS: Final = 0.020
 METER_REFRESH_SECONDS: Final = 0.1
-POWER_GAIN_SPREAD: Final = 0.05
-"""Sensor gain of each GPU is uniform within +-5 % (arXiv 2312.02741)."""
-ENERGY_GAIN_SPREAD: Final = 0.02
 METER_GAIN_SPREAD: Final = 0.002
 """A class 0.2 meter (IEC 62053-22)."""
-SENSOR_NOISE_SHARE: Final = 0.003
 METER_NOISE_SHARE: Final = 0.0005
-COUNTER_JITTER_SECONDS: Final = 0.002
-"""The counter's last update is up to so much older than its refresh says."""
 UNKNOWN_RESIDUAL: Final = 0.015
 
 
@@ -100,6 +101,7 @@ class Plant:
         curves: CurveBook | None = None,
     ) -> None:
         self._window = window
+        self._registers = Registers(window)
         self._lives = lives
         self._now = now_seconds
         self._curves = curves or load_curves()
@@ -118,14 +120,10 @@ class Plant:
 
     def _set_out_constants(self, spec: PlantSpec, random: np.random.Generator) -> None:
         gpus = [entry.gpu for entry in self._entries]
-        boards = [BOARDS[gpu.name] for gpu in gpus]
+        self._sensors = Sensors(self._registers, [BOARDS[gpu.name] for gpu in gpus], random)
         count = len(gpus)
         self._tdp = np.array([gpu.tdp_watts for gpu in gpus])
         self._idle = np.array([gpu.idle_watts for gpu in gpus])
-        self._refresh = np.array([board.refresh_seconds for board in boards])
-        self._averaged = np.array([board.averaged for board in boards])
-        self._power_gain = 1 + POWER_GAIN_SPREAD * random.uniform(-1, 1, count)
-        self._energy_gain = 1 + ENERGY_GAIN_SPREAD * random.uniform(-1, 1, count)
         self._meter_gain = 1 + METER_GAIN_SPREAD * random.uniform(-1, 1)
         rmse = [
             (gpu.throughput_rmse or UNKNOWN_RESIDUAL, gpu.power_rmse or UNKNOWN_RESIDUAL)
@@ -139,25 +137,33 @@ class Plant:
 
     def _set_out_registers(self) -> None:
         """Registers of all GPUs as arrays over the window's own memory."""
-        self._requested = self._doubles(GpuSlot.requested_watts)
-        self._default = self._doubles(GpuSlot.default_watts)
-        self._out_of_band = self._doubles(GpuSlot.out_of_band_watts)
-        self._greatest = self._doubles(GpuSlot.greatest_watts)
-        self._ignored = self._integers(GpuSlot.limits_ignored)
-        self._persistence = self._integers(GpuSlot.persistence)
-        self._lost = self._integers(GpuSlot.lost)
-        self._true_watts = self._doubles(GpuSlot.true_watts)
-        self._true_joules = self._doubles(GpuSlot.true_joules)
-        self._instant = self._doubles(GpuSlot.instant_watts)
-        self._average = self._doubles(GpuSlot.average_watts)
-        self._millijoules = self._integers(GpuSlot.energy_millijoules)
-        self._binds = self._integers(GpuSlot.cap_binds)
-        self._throughput = self._doubles(GpuSlot.throughput)
-        self._work_seconds = self._doubles(GpuSlot.true_work_seconds)
-        self._serial = self._integers(LoadSlot.serial, GPU_LOADS)
-        self._until = self._doubles(LoadSlot.until_seconds, GPU_LOADS)
-        self._doubles(GpuSlot.power_gain)[:] = self._power_gain
-        self._doubles(GpuSlot.energy_gain)[:] = self._energy_gain
+        doubles, integers = self._registers.doubles, self._registers.integers
+        self._requested = doubles(GpuSlot.requested_watts)
+        self._default = doubles(GpuSlot.default_watts)
+        self._out_of_band = doubles(GpuSlot.out_of_band_watts)
+        self._greatest = doubles(GpuSlot.greatest_watts)
+        self._ignored = integers(GpuSlot.limits_ignored)
+        self._persistence = integers(GpuSlot.persistence)
+        self._lost = integers(GpuSlot.lost)
+        self._resets = integers(GpuSlot.resets)
+        self._least_mhz = doubles(GpuSlot.least_mhz)
+        self._greatest_mhz = doubles(GpuSlot.greatest_mhz)
+        self._locked_mhz = doubles(GpuSlot.locked_mhz)
+        self._clock_mhz = doubles(GpuSlot.clock_mhz)
+        self._smoothing = integers(GpuSlot.smoothing)
+        self._smoothing_numbers = (
+            doubles(GpuSlot.smoothing_floor_watts),
+            doubles(GpuSlot.smoothing_hysteresis_seconds),
+            doubles(GpuSlot.smoothing_down_watts),
+            doubles(GpuSlot.smoothing_up_watts),
+        )
+        self._true_watts = doubles(GpuSlot.true_watts)
+        self._true_joules = doubles(GpuSlot.true_joules)
+        self._binds = integers(GpuSlot.cap_binds)
+        self._throughput = doubles(GpuSlot.throughput)
+        self._work_seconds = doubles(GpuSlot.true_work_seconds)
+        self._serial = integers(LoadSlot.serial, GPU_LOADS)
+        self._until = doubles(LoadSlot.until_seconds, GPU_LOADS)
         self._window.header.meter_gain = self._meter_gain
 
     def _set_out_state(self) -> None:
@@ -174,31 +180,19 @@ class Plant:
         self._activity = np.zeros(count)
         self._enforced = self._enforced_now()
         self._regulation = Regulation(self._enforced)
+        self._lock = self._lock_now()
+        self._clock_share = self._lock.copy()
         self._watts = self._idle.copy()
+        self._smoother = Smoother(self._watts)
         self._joules = np.zeros(count)
-        self._counter_base = np.zeros(count)
-        self._boxcar = Boxcar(self._joules, self._watts, self._now)
+        self._sensors.begin(self._joules, self._watts, self._now)
         self._node_slots = [self._window.node(n) for n in range(len(self._per_node))]
         self._reloads = [node.reload_requests for node in self._node_slots]
+        self._seen_resets = self._resets.copy()
+        self._had_client = [False] * len(self._node_slots)
         self._moving_until = self._now
         self._checked_at = -np.inf
-        self._weigh()
-
-    def _doubles(self, field: F64, per_gpu: int = 0) -> Floats:
-        shape, offset, strides = self._place(field.offset, per_gpu)
-        return np.ndarray(shape, np.float64, self._window.memory, offset, strides)
-
-    def _integers(self, field: I64, per_gpu: int = 0) -> Integers:
-        shape, offset, strides = self._place(field.offset, per_gpu)
-        return np.ndarray(shape, np.int64, self._window.memory, offset, strides)
-
-    def _place(self, offset: int, per_gpu: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-        """Shape, start and strides of a register of every GPU, or of its load slots."""
-        header, stride = self._window.header, self._window.gpu_stride
-        if not per_gpu:
-            return (header.gpus,), header.gpus_offset + offset, (stride,)
-        start = header.gpus_offset + self._window.loads_offset + offset
-        return (header.gpus, per_gpu), start, (stride, LoadSlot.size)
+        self._weigh(0.0)
 
     @property
     def now_seconds(self) -> float:
@@ -227,13 +221,13 @@ class Plant:
         rate_before = self._throughput.copy()
         if since < self._moving_until:
             self._move(seconds, settled=end >= self._moving_until)
-            self._weigh()
+            self._weigh(seconds)
         self._joules = self._joules + (before + self._watts) * (seconds / 2)
         self._work_seconds += (rate_before + self._throughput) * (seconds / 2)
         header = self._window.header
         header.true_site_joules += (site_before + self._site_watts) * (seconds / 2)
         self._now = end
-        self._boxcar.advance(self._joules, self._watts, end)
+        self._sensors.advance(self._joules, self._watts, end)
         self._true_joules[:] = self._joules
         self._sense(since)
 
@@ -245,22 +239,44 @@ class Plant:
             if node.reload_requests != self._reloads[number]:
                 self._reloads[number] = node.reload_requests
                 self._reload(number)
+        if not np.array_equal(self._resets, self._seen_resets):
+            which = self._resets != self._seen_resets
+            self._seen_resets = self._resets.copy()
+            self._sensors.restart_counters(which, self._joules)
+            self._forget_settings(which)
         if not np.array_equal(self._serial, self._seen_serial):
             for gpu, which in np.argwhere(self._serial != self._seen_serial).tolist():
                 self._meet(gpu, which)
         if self._now - self._checked_at >= PROCESS_CHECK_SECONDS:
             self._checked_at = self._now
             self._bury()
+            self._miss_clients()
         self._take_up_work()
 
     def _reload(self, number: int) -> None:
         """The driver of a node was unloaded and loaded: counters and volatile limits are gone."""
         which = self._node_of == number
-        self._counter_base = np.where(which, self._joules, self._counter_base)
-        self._millijoules[which] = 0
-        lost = which & (self._persistence[:] == 0)
-        self._requested[lost] = self._default[lost]
+        self._sensors.restart_counters(which, self._joules)
+        self._forget_settings(which & (self._persistence[:] == 0))
+        self._locked_mhz[which] = 0.0
+        if self._node_slots[number].shuffle_on_reload:
+            gpus = self._window.gpus_of(number)
+            for gpu in gpus:
+                gpu.index = (gpu.index + 1) % len(gpus)
         self._node_slots[number].driver_epoch += 1
+
+    def _miss_clients(self) -> None:
+        """The last client of a driver left: without persistence mode its settings are gone."""
+        for number, had in enumerate(self._had_client):
+            has = bool(self._window.has_client(number))
+            if had and not has:
+                which = self._node_of == number
+                self._forget_settings(which & (self._persistence[:] == 0))
+            self._had_client[number] = has
+
+    def _forget_settings(self, which: Flags) -> None:
+        self._requested[which] = self._default[which]
+        self._locked_mhz[which] = 0.0
 
     def _meet(self, gpu: int, which: int) -> None:
         """A process claimed a load slot, or left it."""
@@ -302,6 +318,12 @@ class Plant:
             self._moving_until = self._now + SETTLED_SECONDS
             self._regulation.jump((self._sharers == 0) | self._fresh)
         self._fresh[:] = False
+        lock = self._lock_now()
+        if not np.array_equal(lock, self._lock):
+            self._lock = lock
+            self._moving_until = self._now + SETTLED_SECONDS
+        if self._smoother.moving.any():
+            self._moving_until = max(self._moving_until, self._now + STEP_SECONDS)
 
     def _share_out(self) -> None:
         """Which workload each GPU runs. Of several processes the first one's class sets power."""
@@ -330,32 +352,54 @@ class Plant:
         limit = np.minimum(np.minimum(self._requested, self._out_of_band), self._greatest)
         return np.where(self._ignored != 0, self._greatest, limit)
 
+    def _lock_now(self) -> Floats:
+        """The share of the full clock that each clock lock leaves."""
+        return np.where(self._locked_mhz > 0, self._locked_mhz / self._greatest_mhz, 1.0)
+
     # -- what follows from it ------------------------------------------------------------------
 
     def _move(self, seconds: float, *, settled: bool) -> None:
         """Power controllers and activity follow what they are told."""
         self._regulation.advance(self._now, seconds)
+        kept = 0.0 if settled else float(np.exp(-seconds / LOCK_TIME_CONSTANT_SECONDS))
+        self._clock_share = self._lock + (self._clock_share - self._lock) * kept
         goal = (self._sharers > 0).astype(np.float64)
         left = 0.0 if settled else float(np.exp(-seconds / ACTIVITY_TIME_CONSTANT_SECONDS))
         self._activity = goal + (self._activity - goal) * left
 
-    def _weigh(self) -> None:
-        """Power and step rate of every GPU, node and the site, as they are at this instant."""
+    def _weigh(self, seconds: float) -> None:
+        """Power and step rate of every GPU, node and the site, ``seconds`` after the last time."""
         level = self._regulation.level_watts
         busy_watts, throughput = self._idle.copy(), np.zeros_like(level)
+        clock = np.zeros_like(level)
+        binds = np.zeros_like(self._fresh)
         for which, workload in self._groups:
             gpu = self._entries[which[0]].gpu
-            rate, watts = respond(gpu, workload, level[which])
+            lock = self._clock_share[which]
+            rate, watts = respond(gpu, workload, level[which], lock)
+            clock[which] = np.minimum(clock_of(gpu, workload, level[which]), lock)
+            capped = clock_of(gpu, workload, self._enforced[which]) < self._lock[which]
+            binds[which] = capped & (self._enforced[which] < self._demand[which])
             rate = rate + 4 * rate * (1 - rate) * self._throughput_residual[which]
             odd = watts + self._power_residual[which] * self._tdp[which]
             # A residual never lifts the mean above a level that the controller holds.
             busy_watts[which] = np.minimum(odd, np.maximum(level[which], watts))
             throughput[which] = rate
-        self._watts = self._idle + self._activity * (busy_watts - self._idle)
+        asked = self._idle + self._activity * (busy_watts - self._idle)
+        self._watts = self._smoother.advance(
+            asked,
+            self._smoothing == SMOOTHING_ON,
+            self._smoothing_numbers,
+            self._now + seconds,
+            seconds,
+        )
         sharing = np.maximum(self._sharers, 1)
         self._throughput[:] = np.where(self._sharers > 0, throughput / sharing, 0.0)
         self._true_watts[:] = self._watts
-        self._binds[:] = (self._sharers > 0) & (self._enforced < self._demand)
+        self._clock_mhz[:] = np.maximum(
+            self._least_mhz, np.where(self._sharers > 0, clock * self._greatest_mhz, 0.0)
+        )
+        self._binds[:] = (self._sharers > 0) & binds
         node_watts = np.bincount(self._node_of, self._watts).astype(float)
         busy = np.bincount(self._node_of, self._activity) / self._per_node
         walls = self._overhead.wall_watts(node_watts, busy)
@@ -368,25 +412,13 @@ class Plant:
 
     def _sense(self, since: float) -> None:
         """Refresh every sensor whose period has ended between ``since`` and now."""
-        now = self._now
-        due = np.floor(now / self._refresh + 1e-9) > np.floor(since / self._refresh + 1e-9)
-        if due.any():
-            noise = 1 + SENSOR_NOISE_SHARE * self._random.standard_normal(due.shape)
-            instant = self._watts * self._power_gain * noise
-            # Real samples never repeat; some clients drop a sample that equals the last one.
-            instant += np.where(np.abs(instant - self._instant) < 0.001, 0.002, 0.0)
-            average = self._boxcar.average_watts(self._joules, now) * self._power_gain
-            average = np.where(self._averaged, average + 0.002 * (noise - 1), instant)
-            stale = COUNTER_JITTER_SECONDS * self._random.random(due.shape)
-            joules = (self._joules - self._counter_base - stale * self._watts) * self._energy_gain
-            count = np.maximum((1000 * joules).astype(np.int64), self._millijoules)
-            self._instant[due] = instant[due]
-            self._average[due] = average[due]
-            self._millijoules[due] = count[due]
+        now, header = self._now, self._window.header
+        shown = self._watts * (1 - header.sensor_dip)
+        self._sensors.show(self._joules, shown, self._activity, (since, now), self._random)
         if int(now / METER_REFRESH_SECONDS + 1e-9) > int(since / METER_REFRESH_SECONDS + 1e-9):
-            header = self._window.header
             noise_share = METER_NOISE_SHARE * float(self._random.standard_normal())
-            header.meter_watts = self._site_watts * self._meter_gain * (1 + noise_share)
+            gain = self._meter_gain * (1 + noise_share) * (1 - header.meter_dip)
+            header.meter_watts = self._site_watts * gain
             header.meter_joules = header.true_site_joules * self._meter_gain
 
 

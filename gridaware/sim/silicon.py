@@ -6,7 +6,8 @@ The step response is that of a V100 (GridPilot E2, 200 Hz): a lower cap takes ho
 10 ms with a time constant of 20 ms and undershoots to 7 % below the cap; a higher cap does nothing
 for about 105 ms, then the clock rises in two steps. Half of a fall is reached after 21 ms, 95 %
 after 42 ms; 63 % of a rise after 155 ms, 95 % after 300 ms. No public step response of a later GPU
-is known, so every other model uses the same numbers, **assumed**.
+is known, so every other model uses the same numbers, **assumed**. So are the time constant of a
+clock lock and the clocks of a board (its published boost clock; steps of 15 MHz).
 """
 
 import math
@@ -16,9 +17,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BOARDS", "Board", "Boxcar", "Regulation"]
+__all__ = ["BOARDS", "Board", "Boxcar", "Regulation", "Smoother", "wave_mean"]
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 FALL_DEAD_SECONDS: Final = 0.010
 FALL_TIME_CONSTANT_SECONDS: Final = 0.020
@@ -30,6 +32,9 @@ RISE_SECOND_STEP_SECONDS: Final = 0.263
 RISE_FIRST_SHARE: Final = 0.69
 """(1462 - 1327) / (1522 - 1327) MHz: the first of the two clock steps."""
 RISE_TIME_CONSTANT_SECONDS: Final = 0.020
+LOCK_TIME_CONSTANT_SECONDS: Final = 0.020
+SENSOR_WINDOW_SECONDS: Final = 0.025
+"""What a part-time sensor sees of each of its periods (arXiv 2312.02741)."""
 SETTLED_SECONDS: Final = 1.0
 """After that long without a change every GPU sits at its set-point."""
 
@@ -46,18 +51,22 @@ class Board:
     averaged: bool
     """Whether the plain power call is a 1 s average (Ampere and later, but not GA100)."""
     dynamics_basis: str
+    clocks_mhz: tuple[int, int, int]
+    """Least and greatest SM clock, and the memory clock."""
     energy_counter: bool = True
 
 
 BOARDS: Final = {
-    "a100-400": Board("NVIDIA A100-SXM4-40GB", 80, 40, 0.1, False, "assumed"),
-    "a40-300": Board("NVIDIA A40", 86, 48, 0.1, True, "assumed"),
-    "b200-1000": Board("NVIDIA B200", 100, 180, 0.1, True, "assumed"),
-    "h100-700": Board("NVIDIA H100 80GB HBM3", 90, 80, 0.1, True, "assumed"),
-    "h200-700": Board("NVIDIA H200", 90, 141, 0.1, True, "assumed"),
-    "p100-250": Board("Tesla P100-PCIE-16GB", 60, 16, 0.02, False, "assumed", False),
-    "rtx6000-260": Board("Quadro RTX 6000", 75, 24, 0.02, False, "assumed"),
-    "v100-250": Board("Tesla V100-PCIE-16GB", 70, 16, 0.02, False, "measured"),
+    "a100-400": Board("NVIDIA A100-SXM4-40GB", 80, 40, 0.1, False, "assumed", (210, 1410, 1215)),
+    "a40-300": Board("NVIDIA A40", 86, 48, 0.1, True, "assumed", (210, 1740, 7251)),
+    "b200-1000": Board("NVIDIA B200", 100, 180, 0.1, True, "assumed", (120, 1965, 3996)),
+    "h100-700": Board("NVIDIA H100 80GB HBM3", 90, 80, 0.1, True, "assumed", (210, 1980, 2619)),
+    "h200-700": Board("NVIDIA H200", 90, 141, 0.1, True, "assumed", (210, 1980, 3201)),
+    "p100-250": Board(
+        "Tesla P100-PCIE-16GB", 60, 16, 0.02, False, "assumed", (544, 1324, 715), False
+    ),
+    "rtx6000-260": Board("Quadro RTX 6000", 75, 24, 0.02, False, "assumed", (300, 2100, 7001)),
+    "v100-250": Board("Tesla V100-PCIE-16GB", 70, 16, 0.02, False, "measured", (135, 1380, 877)),
 }
 """By the name of the GPU class in ``configs/curves``."""
 
@@ -109,6 +118,67 @@ class Regulation:
         self.level_watts = goal + (self.level_watts - goal) * np.exp(-moving / constant)
         settled = elapsed >= SETTLED_SECONDS
         self.level_watts = np.where(settled, self._target, self.level_watts)
+
+
+class Smoother:
+    """Power smoothing: a floor that outlasts the work, and ramps (Blackwell; NVML fields 251 on).
+
+    Power follows what the work asks for by the ramps. Once that has been below the floor for the
+    hysteresis, and not before, power goes below the floor, too.
+    """
+
+    def __init__(self, watts: Floats) -> None:
+        self._watts = watts.copy()
+        self._below_since = np.full(watts.shape, np.inf)
+        self.moving = np.zeros(watts.shape, np.bool_)
+
+    def advance(
+        self,
+        asked_watts: Floats,
+        on: Flags,
+        limits: tuple[Floats, Floats, Floats, Floats],
+        now: float,
+        seconds: float,
+    ) -> Floats:
+        """Watts at ``now``, ``seconds`` after the last call.
+
+        Args:
+            asked_watts: what the GPUs would draw without smoothing.
+            on: which of them smooth.
+            limits: floor (W), hysteresis (s), ramp down and ramp up (W/s), of each.
+            now: seconds.
+            seconds: since the last call.
+        """
+        if not on.any():
+            self._watts, self.moving = asked_watts, on
+            return asked_watts
+        floor, hysteresis, down, up = limits
+        below = on & (asked_watts < floor)
+        self._below_since = np.where(below, np.minimum(self._below_since, now), np.inf)
+        held = below & (now - self._below_since < hysteresis)
+        goal = np.where(held, np.maximum(asked_watts, np.minimum(floor, self._watts)), asked_watts)
+        ramped = np.clip(goal, self._watts - down * seconds, self._watts + up * seconds)
+        self._watts = np.where(on, ramped, asked_watts)
+        self.moving = on & ((self._watts != asked_watts) | held)
+        return self._watts
+
+
+def wave_mean(now: float, period_seconds: Floats, window_seconds: float) -> Floats:
+    """Mean of a square wave of height +-1 over the window that ends ``now``; 0 without a period.
+
+    The wave is +1 in the first half of each period, from time 0.
+    """
+    period = np.where(period_seconds > 0, period_seconds, 1.0)
+
+    def integral(at: float) -> Floats:
+        phase = at % period
+        return np.minimum(phase, period - phase)
+
+    if window_seconds > 0:
+        mean = (integral(now) - integral(now - window_seconds)) / window_seconds
+    else:
+        mean = np.where(now % period < period / 2, 1.0, -1.0)
+    return np.where(period_seconds > 0, mean, 0.0)
 
 
 class Boxcar:

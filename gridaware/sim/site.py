@@ -142,6 +142,7 @@ def build_window(
         for index in range(node.gpus):
             gpu = window.gpu(which)
             gpu.uuid = f"GPU-{uuid.UUID(bytes=random.bytes(16), version=4)}".encode()
+            gpu.mig_uuid = f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, gpu.uuid.decode())}".encode()
             gpu.pci_bus_id = f"00000000:{0x10 + index:02X}:00.0".encode()
             gpu.node = number
             gpu.index = index
@@ -162,4 +163,8 @@ def _stamp_model(gpu: GpuSlot, entry: GpuEntry) -> None:
     gpu.requested_watts = entry.gpu.default_watts
     gpu.out_of_band_watts = math.inf
     gpu.persistence = 1
+    least_mhz, greatest_mhz, memory_mhz = board.clocks_mhz
+    gpu.least_mhz = gpu.clock_mhz = float(least_mhz)
+    gpu.greatest_mhz = float(greatest_mhz)
+    gpu.memory_mhz = memory_mhz
     gpu.energy_unsupported = int(not board.energy_counter)

@@ -31,10 +31,12 @@ from typing import ClassVar, Self, overload
 from gridaware.domain.errors import InvalidInput, Unavailable
 
 __all__ = [
+    "CLOCK_STEP_MHZ",
     "F64",
     "GPU_LOADS",
     "I64",
     "MAGIC",
+    "SMOOTHING_ON",
     "VERSION",
     "Field",
     "GpuSlot",
@@ -49,9 +51,15 @@ __all__ = [
 ]
 
 MAGIC = 0x31574449524157  # "WARIDW1" read as little-endian bytes
-VERSION = 1
+VERSION = 2
+CLOCK_STEP_MHZ = 15
+SMOOTHING_ON = 2
 GPU_LOADS = 4
 """Load slots of one GPU: more processes than that on one GPU are refused."""
+
+
+_FLOCK = "hhqqi4x"
+"""``struct flock`` of 64-bit Linux: type, whence, start, length, pid."""
 
 
 class Field:
@@ -167,6 +175,10 @@ class Header(Slot, size=4096):
     """1: the site meter does not answer."""
     gpu_watts = F64()
     """Sum of the GPUs' true power."""
+    meter_dip = F64()
+    """A voltage sag: the share by which the meter shows too little; 0: none."""
+    sensor_dip = F64()
+    """The same of every GPU's power sensor."""
 
 
 class NodeSlot(Slot, size=256):
@@ -183,6 +195,11 @@ class NodeSlot(Slot, size=256):
     """Add 1 to have the plant reload the driver."""
     driver_gone = I64()
     """1: every driver call answers that the driver is not loaded."""
+    error_code = I64()
+    fault_call = Text(64)
+    """NVML code that calls of the driver as a whole answer (0: none), and which; empty: all."""
+    shuffle_on_reload = I64()
+    """1: a reload of the driver gives its GPUs other indices."""
 
 
 class LoadState:
@@ -247,30 +264,59 @@ class GpuSlot(Slot, size=_LOADS_OFFSET):
     capability = I64()
     """CUDA compute capability, major * 10 + minor."""
     memory_bytes = I64()
-    # limits: the drivers of the node; the plant too when a reload loses them
+    least_mhz = F64()
+    greatest_mhz = F64()
+    memory_mhz = I64()
+    mig_slices = I64()
+    """How many MIG slices it is cut into, 0 to 7; 0: MIG is off."""
+    mig_uuid = Text(48)
+    """UUID of its slices but for the last digit, which is the slice's number from 1."""
+    # limits and locks: the drivers of the node; the plant too when a reload loses them
     requested_watts = F64()
+    locked_least_mhz = F64()
+    locked_mhz = F64()
+    """Most that a clock lock allows; 0: not locked."""
     persistence = I64()
-    """1: limits outlive a reload of the driver."""
+    """1: limits outlive a reload of the driver, and the end of its last client."""
+    profiles_supported = I64()
+    profiles_requested = I64()
+    """Workload power profiles as bits (``NVML_POWER_PROFILE_…``); they change no number here."""
     # faults and foreign hands: whoever tests
     out_of_band_watts = F64()
     """A limit set by the BMC; infinity: none."""
     permission_denied = I64()
     lost = I64()
     error_code = I64()
-    """An NVML return code that every call of this GPU answers; 0: none."""
+    """An NVML return code that calls of this GPU answer; 0: none."""
     hang_seconds = F64()
-    """Every call of this GPU takes that long; infinity: it never returns."""
+    """Calls of this GPU take that long; infinity: they never return."""
+    fault_call = Text(64)
+    """The one call that ``error_code`` and ``hang_seconds`` are of; empty: all but handles."""
     limits_ignored = I64()
     """1: limits are accepted and shown, and the silicon does not care."""
     energy_unsupported = I64()
     instant_unsupported = I64()
     module_scope = I64()
     """1: power fields answer at module scope only, as on GH200."""
+    smoothing = I64()
+    """Power smoothing: 0 absent, 1 present and off, 2 on; its ramps are watts a second."""
+    smoothing_floor_watts = F64()
+    smoothing_hysteresis_seconds = F64()
+    smoothing_down_watts = F64()
+    smoothing_up_watts = F64()
+    ripple_watts = F64()
+    ripple_seconds = F64()
+    """A square wave of the job's steps on top of its mean power: height up and down, and period."""
+    resets = I64()
+    """Add 1 to reset the GPU: its counter starts anew, its limits and locks are the default."""
+    part_time = I64()
+    """1: the sensor sees the last 25 ms of each 100 ms alone (arXiv 2312.02741)."""
     # what the sensors show: plant
     instant_watts = F64()
     average_watts = F64()
     energy_millijoules = I64()
     cap_binds = I64()
+    clock_mhz = F64()
     throughput = F64()
     """Of one process on it, relative to uncapped and alone; 0: nothing runs."""
     # truth: plant
@@ -280,6 +326,10 @@ class GpuSlot(Slot, size=_LOADS_OFFSET):
     """Integral of ``throughput``: the uncapped seconds of work done by one process on it."""
     power_gain = F64()
     energy_gain = F64()
+
+    def slice_uuid(self, number: int) -> str:
+        """UUID of MIG slice ``number``, from 1."""
+        return self.mig_uuid.decode()[:-1] + str(number)
 
     @property
     def enforced_watts(self) -> float:
@@ -405,6 +455,17 @@ class Window:
     def loads_offset(self) -> int:
         """Bytes from a GPU to its first load slot."""
         return _LOADS_OFFSET
+
+    def has_client(self, node: int) -> bool | None:
+        """Whether a process has that node's virtual NVML open: it holds the byte of that number.
+
+        None for a window in memory.
+        """
+        if self._file_descriptor is None:
+            return None
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, node, 1, 0)
+        answer = fcntl.fcntl(self._file_descriptor, fcntl.F_OFD_GETLK, asked)
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
     @contextlib.contextmanager
     def claiming(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gridaware.domain.errors import Unavailable
 from gridaware.sim.window import (
+    CLOCK_STEP_MHZ,
     GPU_LOADS,
     MAGIC,
     VERSION,
@@ -32,7 +33,7 @@ from gridaware.sim.window import (
 __all__ = ["build"]
 
 SOURCE = Path(__file__).with_name("library.c")
-CORE = Path(__file__).with_name("core.h")
+PARTS = tuple(Path(__file__).with_name(f"{name}.h") for name in ("core", "power", "work"))
 SONAME = "libnvidia-ml.so.1"
 NOT_SUPPORTED = 3
 
@@ -53,7 +54,7 @@ def build(cache: Path) -> Path:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise Unavailable("no-c-compiler", "the virtual NVML needs a C compiler (cc)")
-    sources = [compiler, SOURCE.read_text(), CORE.read_text(), *headers.values()]
+    sources = [compiler, _source(), *headers.values()]
     digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()
     library = cache / f"nvml-{digest[:16]}" / SONAME
     if library.exists():
@@ -73,6 +74,10 @@ def build(cache: Path) -> Path:
     return library
 
 
+def _source() -> str:
+    return "\0".join(part.read_text(encoding="ascii") for part in (SOURCE, *PARTS))
+
+
 def _window_header() -> str:
     window = Window.in_memory(0, 0)
     numbers = {
@@ -82,6 +87,7 @@ def _window_header() -> str:
         "LOADS_OFFSET": window.loads_offset,
         "GPU_LOADS": GPU_LOADS,
         "LOAD_ALIVE": LoadState.ALIVE,
+        "CLOCK_STEP_MHZ": CLOCK_STEP_MHZ,
     }
     kinds: tuple[tuple[str, type[Slot]], ...] = (
         ("HEADER", Header),
@@ -104,7 +110,7 @@ def _stubs() -> str:
         raise Unavailable("nvml-client-missing", "nvidia-ml-py is not installed")
     client = Path(spec.origin).read_text(encoding="utf-8")
     known = set(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', client))
-    source = SOURCE.read_text(encoding="ascii")
+    source = _source()
     defined = set(re.findall(r"^(?:nvmlReturn_t |const char \*)(nvml\w+)\(", source, re.MULTILINE))
     names = sorted(known - defined)
     return "".join(f"int {name}(void) {{ return {NOT_SUPPORTED}; }}\n" for name in names)

@@ -177,13 +177,37 @@ BOARDS = ("GPU-8932f937-d72c-4106", "GPU-8932aaaa-0000-0000", "GPU-1111bbbb-0000
         ((BOARDS[1],), (BOARDS[1],)),
         (("GPU-8932F937",), (BOARDS[0],)),
         (("GPU-8932",), ()),  # ambiguous
-        (("MIG-GPU-8932f937-d72c-4106/1/0",), ()),  # a slice is no board
-        (("MIG-8932f937-d72c-4106",), ()),
+        (("MIG-GPU-8932f937-d72c-4106/1/0",), (BOARDS[0],)),  # the older form names its board
+        (("MIG-8932f937-d72c-4106",), ()),  # the newer one does not share its board's UUID
     ],
 )
 def test_devices_are_the_boards_that_ray_means(devices, found) -> None:
     """ray#42138 (remapped indices), #43314 (UUIDs), #32778 (MIG)."""
     assert resolve_gpus(devices, BOARDS) == found
+
+
+SLICES = {"MIG-4e1a0000-1111": BOARDS[1], "MIG-4e1a0000-2222": BOARDS[1], "MIG-77": BOARDS[2]}
+
+
+@pytest.mark.parametrize(
+    ("device", "found"),
+    [
+        ("MIG-4e1a0000-1111", (BOARDS[1],)),
+        ("mig-4E1A0000-2222", (BOARDS[1],)),
+        ("MIG-4e1a", (BOARDS[1],)),  # two slices of one board: the board is certain
+        ("MIG-", ()),  # of more than one board
+        ("MIG-GPU-1111bbbb-0000-0000/7/0", (BOARDS[2],)),
+        ("MIG-4e1b", ()),
+        ("PU-8932f937-d72c-4106", ()),  # what str.lstrip("MIG-G") would have left
+    ],
+)
+def test_bug_06_codecarbon_lstrip_a_slice_names_its_board_by_prefix_not_by_letters(device, found):
+    assert resolve_gpus((device,), BOARDS, SLICES) == found
+
+
+@pytest.mark.parametrize("device", ["", "NoDevFiles", "-1", "none", "void", "MIG", "1.0", "²"])
+def test_bug_07_zeus_109_words_that_mean_no_gpu_name_none(device) -> None:
+    assert resolve_gpus((device,), BOARDS[:1], SLICES) == ()
 
 
 def test_indices_count_within_the_boards_that_ray_was_given() -> None:

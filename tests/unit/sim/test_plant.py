@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
+from gridaware.sim.silicon import wave_mean
 from gridaware.sim.site import NodeSpec
-from gridaware.sim.window import LoadState
+from gridaware.sim.window import SMOOTHING_ON, LoadState
 
 A100_CAPS = (1.0, 0.9, 0.8, 0.7, 0.62, 0.5, 0.4, 0.3)
 # Throughput and power in TDP at those caps: check values of the fit to Emerald's A100 cap sweep
@@ -294,3 +296,100 @@ def test_an_out_of_band_limit_holds_the_power_too(make_world):
     world.after(2.0)
     assert (gpu.requested_watts, gpu.enforced_watts) == (400.0, 240.0)
     assert 220.0 < gpu.true_watts <= 240.0
+
+
+@pytest.mark.parametrize(
+    ("mhz", "throughput", "power"),
+    [
+        (945, 0.70, 0.575),  # GridPilot's V100 at 945 of 1380 MHz, a matrix product: power .56-.59
+        (405, 0.16, 0.30),  # and at 405 MHz: there the published throughput fell further
+    ],
+)
+def test_a_clock_lock_gives_what_gridpilot_measured(make_world, mhz, throughput, power):
+    """denisa-c/gridpilot E1-E7: a board of 300 W and another class of work, hence the room."""
+    world = make_world(NodeSpec("v100-250", 1))
+    world.work(0, "bert")
+    world.after(2.0)
+    gpu = world.gpu()
+    free = gpu.true_watts
+    gpu.locked_mhz = float(mhz)
+    world.after(2.0)
+    assert gpu.clock_mhz == pytest.approx(mhz)
+    assert gpu.throughput == pytest.approx(throughput, abs=0.15)
+    assert gpu.true_watts / free == pytest.approx(power, abs=0.15)
+    assert gpu.cap_binds == 0
+    gpu.locked_mhz = 0.0
+    world.after(2.0)
+    assert gpu.true_watts == pytest.approx(free)
+
+
+def test_of_a_cap_and_a_lock_the_tighter_one_sets_the_clock(make_world):
+    world = make_world()
+    world.work(0, "pretrain")
+    gpu = world.gpu()
+    gpu.requested_watts = 200.0
+    world.after(2.0)
+    capped, clock = gpu.true_watts, gpu.clock_mhz
+    gpu.locked_mhz = clock + 60.0
+    world.after(2.0)
+    assert (gpu.true_watts, gpu.cap_binds) == (pytest.approx(capped), 1)
+    gpu.locked_mhz = clock - 60.0
+    world.after(2.0)
+    assert gpu.true_watts < capped - 5.0
+    assert gpu.cap_binds == 0
+
+
+def test_an_idle_gpu_draws_the_same_under_a_lock(make_world):
+    world = make_world()
+    gpu = world.gpu()
+    idle = gpu.true_watts
+    gpu.locked_mhz = 600.0
+    world.after(2.0)
+    assert (gpu.true_watts, gpu.clock_mhz) == (idle, gpu.least_mhz)
+
+
+def test_energy_is_conserved_through_a_smoothed_end_of_work(make_world):
+    """Hysteresis and ramp in closed form: 300 W held 3 s, then 50 W/s down to idle."""
+    world = make_world()
+    gpu = world.gpu()
+    gpu.smoothing_floor_watts, gpu.smoothing_hysteresis_seconds = 300.0, 3.0
+    gpu.smoothing_down_watts = gpu.smoothing_up_watts = 50.0
+    gpu.smoothing = SMOOTHING_ON
+    idle = gpu.true_watts
+    world.work(0, "pretrain")
+    world.after(20.0)
+    high = gpu.true_watts
+    before = gpu.true_joules
+    gpu.load(0).leave()
+    world.after(30.0)
+    fall = (high - 300.0) / 50.0  # to the floor; the hysteresis runs meanwhile
+    hold = max(0.0, 3.0 - fall)
+    down = (300.0 - idle) / 50.0
+    joules = fall * (high + 300.0) / 2 + hold * 300.0 + down * (300.0 + idle) / 2
+    joules += (30.0 - fall - hold - down) * idle
+    assert gpu.true_joules - before == pytest.approx(joules, rel=0.005)
+    assert gpu.true_watts == pytest.approx(idle)
+
+
+@pytest.mark.parametrize("period", [0.1, 0.3, 2.0])
+def test_the_mean_of_a_square_wave_is_its_closed_form(period):
+    """A window within one half sees that half; one over whole periods sees nothing."""
+    one = np.array([period])
+    assert wave_mean(0.4 * period, one, 0.2 * period) == pytest.approx(1.0)
+    assert wave_mean(0.9 * period, one, 0.2 * period) == pytest.approx(-1.0)
+    assert wave_mean(0.6 * period, one, 0.2 * period) == pytest.approx(0.0, abs=1e-9)
+    assert wave_mean(7.3, one, 3 * period) == pytest.approx(0.0, abs=1e-9)
+    assert wave_mean(7.3, np.array([0.0]), 0.1) == 0.0
+
+
+def test_a_reset_takes_limits_and_counter_and_leaves_the_neighbour_alone(make_world):
+    world = make_world(NodeSpec("a100-400", 2))
+    first, second = world.gpu(0), world.gpu(1)
+    for gpu in (first, second):
+        gpu.requested_watts, gpu.locked_mhz = 250.0, 900.0
+    world.after(5.0)
+    first.resets += 1
+    world.after(0.2)
+    assert (first.requested_watts, first.locked_mhz) == (400.0, 0.0)
+    assert (second.requested_watts, second.locked_mhz) == (250.0, 900.0)
+    assert first.energy_millijoules < second.energy_millijoules
