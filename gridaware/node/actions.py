@@ -7,7 +7,7 @@ All times are boot seconds unless their name says ``wall`` or they are instants.
 from dataclasses import dataclass
 from datetime import datetime
 
-from gridaware.domain.fleet import LimitRange
+from gridaware.domain.fleet import LimitRange, Pace
 from gridaware.domain.lease import Lease
 from gridaware.domain.wire import Armed, GpuResult
 
@@ -44,6 +44,7 @@ class Device:
     error_code: str | None = None
     error_kind: str | None = None
     """Class name in :mod:`gridaware.domain.errors`."""
+    pace: Pace = Pace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Inventory:
     driver_epoch: str
     boundary: str
     devices: tuple[Device, ...]
+    faults: tuple[tuple[str, str], ...] = ()
+    """Parts of the driver that are missing: code and words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from gridaware.node.actions import (
 )
 from gridaware.node.adminsocket import AdminSocket
 from gridaware.node.childwire import Tick
-from gridaware.node.driverchild import CALL_SECONDS, DriverChildren
+from gridaware.node.driverchild import DriverChildren
 from gridaware.node.holder import LeaseHolder
 from gridaware.node.journal import Journal as JournalFile
 from gridaware.node.journal import load
@@ -226,7 +226,8 @@ class Agent:
     def on_tick(self, tick: Tick) -> None:
         """A sample of all GPUs."""
         readings = [g.limits for g in tick.gpus if g.limits is not None]
-        hung = [g.gpu_id for g in tick.gpus if g.stalled_seconds > CALL_SECONDS]
+        pace = self.children.pace
+        hung = [g.gpu_id for g in tick.gpus if g.stalled_seconds > pace(g.gpu_id).call_seconds]
         actions = self.holder.on_readings(readings, self._now()) if readings else []
         if hung:
             actions += self.holder.on_hung(hung, self._now())

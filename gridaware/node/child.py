@@ -17,8 +17,9 @@ from queue import SimpleQueue
 from typing import NoReturn, TypeVar, cast
 
 from gridaware.clock import Clock, SystemClock
-from gridaware.control.ports import Driver, GpuIdentity
+from gridaware.control.ports import Driver, GpuIdentity, Paced, Parts
 from gridaware.domain.errors import ConfigError, DeviceError, DriverGone, GridawareError
+from gridaware.domain.fleet import Pace
 from gridaware.node.actions import Device, LimitReading, Written
 from gridaware.node.childwire import (
     ChildReader,
@@ -185,7 +186,16 @@ class _Worker:
             code, kind = error.code, type(error).__name__
         gpu = self._gpu
         self.device = Device(
-            gpu.gpu_id, gpu.index, gpu.model, limits, can_set, requested, enforced, code, kind
+            gpu.gpu_id,
+            gpu.index,
+            gpu.model,
+            limits,
+            can_set,
+            requested,
+            enforced,
+            code,
+            kind,
+            pace=driver.pace(gpu.gpu_id) if isinstance(driver, Paced) else Pace(),
         )
         self.described.set()
 
@@ -382,7 +392,8 @@ def _found(driver: Driver, workers: Mapping[str, _Worker], clock: Clock) -> Foun
     for worker in workers.values():
         worker.described.wait(max(0.0, until - clock.monotonic_seconds()))
         devices.append(worker.device or worker.silent_device())
-    return Found(driver.epoch(), driver.boundary, tuple(devices))
+    faults = tuple(driver.faults()) if isinstance(driver, Parts) else ()
+    return Found(driver.epoch(), driver.boundary, tuple(devices), faults)
 
 
 def _receive(connection: socket.socket) -> bytes:

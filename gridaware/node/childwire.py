@@ -57,6 +57,8 @@ class Found(msgspec.Struct, tag="found", array_like=True):
     driver_epoch: str
     boundary: str
     devices: tuple[Device, ...]
+    faults: tuple[tuple[str, str], ...] = ()
+    """Parts of the driver that are missing: code and words."""
 
 
 class Results(msgspec.Struct, tag="results", array_like=True):

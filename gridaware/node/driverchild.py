@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from gridaware.domain.errors import Bug
+from gridaware.domain.fleet import Pace
 from gridaware.node.actions import Inventory, Written
 from gridaware.node.childwire import (
     ChildReader,
@@ -33,8 +34,6 @@ __all__ = ["ChildEvents", "DriverChildren"]
 
 _log = logging.getLogger(__name__)
 
-CALL_SECONDS = 1.0
-"""A driver call that takes longer hangs."""
 _READY_SECONDS = 10.0
 _RESPAWN_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _FRESH_SECONDS = (3.0, 10.0, 30.0, 60.0, 300.0)
@@ -73,6 +72,8 @@ class DriverChildren:
         self._coming: _Child | None = None
         self._deaths = 0
         self._fresh_tries = 0
+        self._paces: dict[str, Pace] = {}
+        self._incomplete = False
         self._out: dict[str, int] = {}
         """GPU → ticket of the write that has not come back."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -104,7 +105,8 @@ class DriverChildren:
         for gpu_id, _ in limits_watts:
             self._out[gpu_id] = ticket
         loop = asyncio.get_running_loop()
-        loop.call_later(CALL_SECONDS, self._overdue, ticket)
+        for seconds in {self.pace(gpu_id).call_seconds for gpu_id, _ in limits_watts}:
+            loop.call_later(seconds, self._overdue, ticket, seconds)
 
     def rate(self, sample_hz: float) -> None:
         """Sample this often from now on."""
@@ -113,9 +115,16 @@ class DriverChildren:
             if child is not None:
                 child.send(Rate(sample_hz))
 
+    def pace(self, gpu_id: str) -> Pace:
+        """How fast the way to a GPU is."""
+        return self._paces.get(gpu_id, Pace())
+
     def wish_fresh(self, *, wanted: bool) -> None:
-        """A GPU does not answer: try a fresh child, ever more rarely while that lasts."""
-        if not wanted:
+        """A GPU does not answer: try a fresh child, ever more rarely while that lasts.
+
+        So it is while a part of the driver is missing.
+        """
+        if not wanted and not self._incomplete:
             self._cancel("fresh")
             self._fresh_tries = 0
         elif "fresh" not in self._timers and self._coming is None and not self._stopped:
@@ -175,7 +184,10 @@ class DriverChildren:
             old.end()
         self._later("steady", _STEADY_SECONDS, self._steady)
         self._watch_silence()
-        self._events.on_found(Inventory(found.driver_epoch, found.boundary, found.devices))
+        self._paces = {device.gpu_id: device.pace for device in found.devices}
+        self._incomplete = bool(found.faults)
+        inventory = Inventory(found.driver_epoch, found.boundary, found.devices, found.faults)
+        self._events.on_found(inventory)
 
     def _steady(self) -> None:
         self._deaths = 0
@@ -195,8 +207,9 @@ class DriverChildren:
         self._later("respawn", seconds, self._spawn)
         self._events.on_driver_gone(code, message)
 
-    def _overdue(self, ticket: int) -> None:
-        late = [gpu_id for gpu_id, out in self._out.items() if out == ticket]
+    def _overdue(self, ticket: int, seconds: float) -> None:
+        out = [gpu_id for gpu_id, of in self._out.items() if of == ticket]
+        late = [gpu_id for gpu_id in out if self.pace(gpu_id).call_seconds <= seconds]
         if late and not self._stopped:
             for gpu_id in late:
                 del self._out[gpu_id]
