@@ -94,6 +94,9 @@ class IpmiMeter:
         self._any_state = any_state
         self._stuck: subprocess.Popen[bytes] | None = None
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def read(self) -> tuple[Reading, EnergyReading | None]:
         """Power now; DCMI has no energy counter.
 

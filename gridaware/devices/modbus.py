@@ -26,7 +26,7 @@ from gridaware.domain.errors import (
 )
 from gridaware.domain.reading import Boundary, EnergyReading, Method, Reading
 
-__all__ = ["OPTIONS", "ModbusMeter", "open_meter"]
+__all__ = ["OPTIONS", "TESTED", "ModbusMeter", "open_meter"]
 
 OPTIONS: Final[Mapping[str, str]] = {
     "host": "name or address of the meter or its gateway",
@@ -37,6 +37,10 @@ OPTIONS: Final[Mapping[str, str]] = {
     "deadline_seconds": "for one whole reading; default `1`",
     "pace_seconds": "read it no more often than this; default `0.2`",
 }
+TESTED: Final = (
+    "a pymodbus server in the test process, with the registers of each map, and peers that hang, "
+    "drip and answer garbage; no real meter"
+)
 SUNSPEC_BASES: Final = (40000, 50000, 0)
 SUNSPEC_MARKER: Final = [0x5375, 0x6E53]
 SUNSPEC_END: Final = 0xFFFF

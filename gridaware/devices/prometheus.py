@@ -28,7 +28,7 @@ from gridaware.domain.errors import (
 )
 from gridaware.domain.reading import Boundary, EnergyReading, Method, Reading
 
-__all__ = ["OPTIONS", "PrometheusMeter", "open_meter"]
+__all__ = ["OPTIONS", "TESTED", "PrometheusMeter", "open_meter"]
 
 NAME: Final = "prometheus"
 OPTIONS: Final[Mapping[str, str]] = {
@@ -41,6 +41,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "deadline_seconds": "for one whole reading; default `2`",
     "pace_seconds": "ask no more often than this; default `1`",
 }
+TESTED: Final = "a local server that answers as the HTTP API is documented; no real Prometheus"
 SERIES: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\s*(\{[^{}]*\})?\Z")
 """A plain series: only of such a one does ``timestamp`` tell when it was measured."""
 

@@ -98,6 +98,9 @@ class RaplMeter:
         self._counted_joules = 0.0
         self._watts: float | None = None
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def read(self) -> tuple[Reading, EnergyReading | None]:
         """Mean power since the last reading, and the energy since the first.
 

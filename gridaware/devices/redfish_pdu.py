@@ -28,7 +28,7 @@ from gridaware.domain.errors import (
 )
 from gridaware.domain.reading import Boundary, EnergyReading, Method, Reading
 
-__all__ = ["OPTIONS", "RedfishPdu", "open_meter"]
+__all__ = ["OPTIONS", "TESTED", "RedfishPdu", "open_meter"]
 
 NAME: Final = "redfish-pdu"
 OPTIONS: Final[Mapping[str, str]] = {
@@ -38,6 +38,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "deadline_seconds": "for one whole reading; default `2`",
     "pace_seconds": "read it no more often than this; default `1`",
 }
+TESTED: Final = "a local server with the payloads of DMTF's rack PDU mock-up, over TLS; no real PDU"
 MOST_EXCHANGES: Final = 2
 """Of one reading: the resource, and now and then its sensor."""
 JOULES_PER_KWH: Final = 3.6e6
