@@ -6,7 +6,9 @@
 
 No other module may read a clock (a lint rule holds that), so a test can own the time. Processes
 under test take an offset of their wall clock from ``GRIDAWARE_TEST_WALL_OFFSET_FILE``: a file with
-one number of seconds, read again at each call, so that a clock step needs no privilege.
+one number of seconds, read again at each call, so that a clock step needs no privilege. Likewise
+``GRIDAWARE_TEST_BOOT_FILE`` (a boot id, and how many boot seconds were over when it began) lets a
+test restart a node's processes as a reboot of the machine would.
 """
 
 import os
@@ -15,7 +17,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["Clock", "ManualClock", "SystemClock", "boot_id"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -40,6 +44,7 @@ class SystemClock:
     def __init__(self) -> None:
         path = os.environ.get("GRIDAWARE_TEST_WALL_OFFSET_FILE")
         self._offset_file = Path(path) if path else None
+        self._boot_began_seconds = _test_boot()[1]
 
     def wall(self) -> datetime:
         """The present instant, in UTC."""
@@ -54,7 +59,7 @@ class SystemClock:
 
     def boot_seconds(self) -> float:
         """Seconds since boot, counting the time the machine slept."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)  # noqa: TID251
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self._boot_began_seconds  # noqa: TID251
 
 
 class ManualClock:
@@ -88,6 +93,21 @@ class ManualClock:
     def step_wall(self, seconds: float) -> None:
         """Step the wall clock alone, as an operator or NTP would."""
         self._wall += timedelta(seconds=seconds)
+
+
+def boot_id() -> str:
+    """Identity of this boot of the machine."""
+    return _test_boot()[0] or _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def _test_boot() -> tuple[str, float]:
+    """(id, boot seconds that were over when it began) as a test has set them; else nothing."""
+    path = os.environ.get("GRIDAWARE_TEST_BOOT_FILE")
+    try:
+        name, seconds = Path(path).read_text(encoding="ascii").split() if path else ("", "0")
+        return name, float(seconds)
+    except (OSError, ValueError):
+        return "", 0.0
 
 
 def _read_seconds(path: Path) -> float:

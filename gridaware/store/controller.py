@@ -32,8 +32,12 @@ class ControllerStore:
     write returns at once, and raises ``Unavailable`` while the disk refuses.
     """
 
-    def __init__(self, location: str, *, site_id: str, started_at: datetime) -> None:
+    def __init__(
+        self, location: str, *, site_id: str, started_at: datetime, after_epoch: int = 0
+    ) -> None:
         """Lock the store at ``location`` (SQLite path or URL), migrate it, begin a new epoch.
+
+        ``after_epoch``: greater than this one, which agents obeyed and the store has lost.
 
         Raises:
             Refused: another controller runs on it (``store-locked``).
@@ -49,7 +53,7 @@ class ControllerStore:
         self._lock = ControllerLock(path)
         try:
             migrate(self._engine)
-            self.epoch = begin_epoch(self._engine, started_at)
+            self.epoch = begin_epoch(self._engine, started_at, after_epoch)
             writer = self._writer = StoreWriter(self._engine)
             self.ledger = SqlLedger(self._reading, writer, site_id)
             self.documents = SqlDocuments(self._reading, writer)

@@ -53,13 +53,18 @@ class SqlLedger:
         """Why the disk refuses writes at present; None while it takes them."""
         return self._writer.failure
 
-    def append(self, kind: str, body: Mapping[str, Any], at: datetime) -> int:
+    def append(
+        self, kind: str, body: Mapping[str, Any], at: datetime, *, must: bool = False
+    ) -> int:
         """Add an entry and return its sequence number; it is durable within 50 ms.
 
-        The body is read now: dataclasses, enums and instants in it become JSON. NaN becomes null.
+        While the disk refuses, entries wait in memory and keep their order; one that ``must`` be
+        there before anybody acts on it is refused. The body is read now: dataclasses, enums and
+        instants in it become JSON. NaN becomes null.
 
         Raises:
-            Unavailable: the disk refuses writes; nothing was added.
+            Unavailable: the disk refuses what must be there, or too much waits for it already;
+                nothing was added.
         """
         text, when = canonical(dict(body)).decode(), rfc3339(at)
         with self._lock:
@@ -73,7 +78,7 @@ class SqlLedger:
                 "prev_hash": self._last_hash,
                 "hash": digest,
             }
-            self._writer.submit(_INSERT, row)
+            self._writer.submit(_INSERT, row, patient=not must)
             self._last_seq, self._last_hash = seq, digest
         return seq
 

@@ -58,8 +58,10 @@ class ControllerLock:
             self._descriptor = -1
 
 
-def begin_epoch(engine: Engine, at: datetime) -> int:
+def begin_epoch(engine: Engine, at: datetime, after: int = 0) -> int:
     """Write down that a controller starts, durably, and return its epoch (1, 2, …).
+
+    ``after``: the epoch is greater than this one, too, which a store that was lost had given.
 
     Raises:
         Unavailable: the disk refuses.
@@ -67,6 +69,7 @@ def begin_epoch(engine: Engine, at: datetime) -> int:
     when = rfc3339(at)
     with translated("begin the controller's epoch"), engine.begin() as connection:
         last = connection.execute(select(func.max(controller.c.epoch))).scalar() or 0
+        last = max(last, after)
         row = {
             "epoch": last + 1,
             "boot_id": _boot_id(),

@@ -60,14 +60,14 @@ class StoreWriter:
         """Why the last commit failed; None while the disk takes what it is given."""
         return self._failure
 
-    def submit(self, statement: Executable, row: Row) -> None:
-        """Queue one row and return at once.
+    def submit(self, statement: Executable, row: Row, *, patient: bool = False) -> None:
+        """Queue one row and return at once; a ``patient`` one waits for a disk that refuses now.
 
         Raises:
             Unavailable: the disk refuses, or too much waits for it already; nothing was queued.
         """
         with self._changed:
-            self._refuse_if_stuck()
+            self._refuse_if_stuck(patient=patient)
             self._pending.append((statement, row))
             if len(self._pending) == 1:
                 self._changed.notify()
@@ -117,10 +117,10 @@ class StoreWriter:
         if self._pending:
             raise self._failure or _closed()
 
-    def _refuse_if_stuck(self) -> None:
+    def _refuse_if_stuck(self, *, patient: bool) -> None:
         if self._closing:
             raise _closed()
-        if self._failure is not None:
+        if self._failure is not None and not patient:
             raise self._failure
         if len(self._pending) >= self._most_pending:
             raise Unavailable("store-backlog", f"{len(self._pending)} rows wait for the disk")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,6 +27,7 @@ __all__ = ["ControlEffects"]
 WRITE_SECONDS = 0.05
 """What people read is written this long after it changed: many changes of one thing in a burst of
 acknowledgements are one, and none of it delays a command on its way."""
+REPORT_RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +50,10 @@ class ControlEffects:
         self._state = state
         self._clock = clock
         self._waiting: dict[tuple[str, str], None] = {}
+        self._late: dict[tuple[str, str], None] = {}
+        """What the disk refused: written once it takes writes again."""
         self._unwritten = False
+        self._closing = threading.Event()
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="reports")
 
     def submit(self, spec: JobSpec, attempt: int) -> None:
@@ -81,10 +86,16 @@ class ControlEffects:
     def _write_report(self, event_id: str, report: EventReport) -> None:
         body = msgspec.json.encode(report)
         state = "final" if report.final else "provisional"
-        try:
-            self._store.documents.put("report", event_id, state, body, report.generated_at)
-        except Unavailable as error:
-            _log.error("the report of %s was not written: %s", event_id, error)
+        tries = 0
+        while not (tries and self._closing.wait(REPORT_RETRY_SECONDS)):
+            tries += 1
+            try:
+                self._store.documents.put("report", event_id, state, body, report.generated_at)
+            except Unavailable as error:
+                if tries == 1:
+                    _log.error("the report of %s is not written yet: %s", event_id, error)
+            else:
+                return
 
     def publish(self, kind: str, thing_id: str) -> None:
         """Write what people read, shortly."""
@@ -97,6 +108,8 @@ class ControlEffects:
 
     def write_waiting(self) -> None:
         """Write every document that has changed."""
+        self._waiting |= self._late
+        self._late = {}
         for kind, thing_id in list(self._waiting):
             self.write(kind, thing_id)
 
@@ -113,6 +126,7 @@ class ControlEffects:
             else:
                 self._store.documents.put(kind, thing_id, *projection, at)
         except GridawareError as error:
+            self._late[kind, thing_id] = None
             if not self._unwritten:  # once, not for each of what a full disk refuses
                 _log.error("what people read is no longer written: %s", error)
             self._unwritten = True
@@ -123,4 +137,5 @@ class ControlEffects:
 
     def close(self) -> None:
         """Finish the reports under way."""
+        self._closing.set()
         self._workers.shutdown(wait=True)

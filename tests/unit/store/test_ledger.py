@@ -203,7 +203,8 @@ def test_a_full_disk_delays_entries_and_loses_none(store, store_path, noon):
     assert caught.value.code == "store-full"
     assert store.ledger.failure is caught.value
     with pytest.raises(Unavailable):
-        store.ledger.append("decision", {"number": 2}, noon)
+        store.ledger.append("signal", {"number": -1}, noon, must=True)
+    assert store.ledger.append("decision", {"number": 2}, noon) == 3, "it waits in its place"
     with pytest.raises(Unavailable):
         asyncio.run(store.ledger.durable(2))
     assert [row[0] for row in _rows(store_path)] == [1]
@@ -212,10 +213,10 @@ def test_a_full_disk_delays_entries_and_loses_none(store, store_path, noon):
         connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
     store.ledger.flush()
     assert store.ledger.failure is None
-    assert store.ledger.append("decision", {"number": 2}, noon) == 3
+    assert store.ledger.append("signal", {"number": 3}, noon, must=True) == 4
     store.ledger.flush()
-    assert [json.loads(row[3])["number"] for row in _rows(store_path)] == [0, 1, 2]
-    assert _check_by_hand(store_path, "dc-1") == 3
+    assert [json.loads(row[3])["number"] for row in _rows(store_path)] == [0, 1, 2, 3]
+    assert _check_by_hand(store_path, "dc-1") == 4
 
 
 def test_closing_on_a_full_disk_says_what_is_lost(store_path, noon):

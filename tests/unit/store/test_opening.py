@@ -56,6 +56,13 @@ def test_a_refused_start_earns_no_epoch(store, store_path, noon):
     again.close()
 
 
+def test_a_new_store_begins_after_the_epoch_that_a_lost_one_had_given(store_path, noon):
+    for after, epoch in ((57, 58), (57, 59), (0, 60)):
+        store = ControllerStore(store_path, site_id="dc-1", started_at=noon, after_epoch=after)
+        store.close()
+        assert store.epoch == epoch
+
+
 def test_the_migrations_build_the_tables_that_the_code_names(store):
     with store._reading.connect() as connection:
         context = MigrationContext.configure(connection)
