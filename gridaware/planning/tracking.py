@@ -17,14 +17,16 @@ too little, and nothing that is measured with it can tell.
 """
 
 from dataclasses import dataclass, replace
-from math import floor
+from math import floor, sqrt
 
 __all__ = ["Tracker"]
 
 FIRST_MARGIN = 0.01
 """Share of the target kept free until the first bias is learned."""
 MARGIN = 0.002
-"""Share of the target kept free always: noise averages out, but not to nothing."""
+"""Share of the target kept free always, in an interval of a minute: noise averages out, but not to
+nothing, and with the root of the time that it has."""
+MARGIN_SECONDS = 60.0
 UNCERTAIN_BOUND = 0.05
 """Most that an unsure meter widens the margin by."""
 SLOW_SECONDS = 12.0
@@ -73,6 +75,8 @@ class Tracker:
     quiet_until_seconds: float = 0.0
     interval_began_seconds: float = 0.0
     interval_seconds: float = 60.0
+    interval_ends_seconds: float = 60.0
+    """The last one may be shorter: it ends with what is owed."""
     excess_joules: float = 0.0
     """Above the target since the interval began; negative = below."""
     saved_watts: float = 0.0
@@ -87,6 +91,7 @@ class Tracker:
         target_watts: float | None,
         interval_seconds: float = 60.0,
         interval_from_seconds: float | None = None,
+        until_seconds: float | None = None,
         uncertain_share: float = 0.0,
     ) -> "Tracker":
         """Take in one reading.
@@ -100,23 +105,28 @@ class Tracker:
             interval_seconds: over which the mean is settled.
             interval_from_seconds: when one of these intervals begins, monotonic; None = with the
                 first reading.
+            until_seconds: when what is owed ends, monotonic, and with it the last interval; None =
+                not known.
             uncertain_share: how much less sure the reading is than the site's first meter's, as a
                 share of it.
         """
-        least = MARGIN + min(max(uncertain_share, 0.0), UNCERTAIN_BOUND)
+        unsure = min(max(uncertain_share, 0.0), UNCERTAIN_BOUND)
         if target_watts is None:
             return replace(self, at_seconds=None, margin=FIRST_MARGIN)
         if self.at_seconds is None:
+            began = _began(now_seconds, interval_from_seconds, interval_seconds)
+            ends = _ends(began, interval_seconds, until_seconds)
             return replace(
                 self,
                 at_seconds=now_seconds,
-                margin=max(self.margin, least),
+                margin=max(self.margin, _least_margin(ends - began) + unsure),
                 measured_watts=measured_watts,
                 expected_watts=expected_watts,
                 settled_watts=expected_watts,
                 quiet_until_seconds=now_seconds + SETTLE_SECONDS,
-                interval_began_seconds=_began(now_seconds, interval_from_seconds, interval_seconds),
+                interval_began_seconds=began,
                 interval_seconds=interval_seconds,
+                interval_ends_seconds=ends,
                 excess_joules=0.0,
                 saved_watts=0.0,
             )
@@ -135,9 +145,13 @@ class Tracker:
             quiet = now_seconds + SETTLE_SECONDS
         followed = min(step / RESPONSE_SECONDS, 1.0) * (expected_watts - self.settled_watts)
         settled = expected_watts if moved else self.settled_watts + followed
+        began = counted.interval_began_seconds
+        ends = _ends(began, counted.interval_seconds, until_seconds)
+        least = _least_margin(ends - began) + unsure
         state = replace(
             counted,
             at_seconds=now_seconds,
+            interval_ends_seconds=ends,
             margin=max(self.margin, least),
             measured_watts=measured_watts,
             expected_watts=expected_watts,
@@ -157,7 +171,7 @@ class Tracker:
         """What to save over the rest of the interval for what it has drawn too much."""
         if self.at_seconds is None or self.excess_joules <= 0:
             return 0.0
-        left = self.interval_began_seconds + self.interval_seconds - self.at_seconds
+        left = self.interval_ends_seconds - self.at_seconds
         debt = self.excess_joules / max(left - READING_SECONDS, READING_SECONDS)
         return min(debt, DEBT_BOUND * target_watts)
 
@@ -203,6 +217,17 @@ class Tracker:
 
 def _differ(watts: float, before_watts: float) -> bool:
     return abs(watts - before_watts) > MOVED * max(before_watts, 1.0)
+
+
+def _least_margin(interval_seconds: float) -> float:
+    """What is kept free once the bias is known: more in a short interval."""
+    return min(MARGIN * sqrt(MARGIN_SECONDS / max(interval_seconds, 1e-3)), FIRST_MARGIN)
+
+
+def _ends(began: float, interval: float, until: float | None) -> float:
+    """When the interval ends that began then; what is owed may end before."""
+    whole = began + interval
+    return whole if until is None or until <= began else min(whole, until)
 
 
 def _began(now: float, origin: float | None, interval: float) -> float:
