@@ -13,9 +13,18 @@ Every GPU carries a load of a process that is not ours, which the policy lets be
 is needed, and every GPU gives its share, so that each gets a new limit. Each trial asks for a
 reduction of 10 to 40 % of the GPU power, at the site meter. The first trials, in which the
 controller meets these loads for the first time, are counted too.
+
+Without ``--prearmed`` nothing is armed: each response is planned when it is asked for. With it
+every agent holds its next responses, the run begins once all have said so, and ``fired`` counts the
+trials that one trigger a node answered (by the ledger).
+
+``--api-load 200`` submits as many jobs, which wait in the queue, and runs each trial twice by
+turns: idle, and ``loaded`` while a process of its own asks ``GET /api/v1/jobs?limit=200`` of the
+web process 200 times a second. Both stand in one result, with the ratio of their p99.
 """
 
 import argparse
+import json
 import math
 import os
 import random
@@ -23,12 +32,13 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import requests
 import yaml
 
+from benchmarks.apiload import ApiLoad
 from benchmarks.program import arguments, report
 from benchmarks.rawtcp import RawFanout
 from gridaware.client import Client
@@ -36,12 +46,18 @@ from gridaware.clock import SystemClock
 from gridaware.sim.cluster import SiteOptions, VirtualSite
 from gridaware.sim.grid import send_signed
 from gridaware.sim.window import Window, process_started_ticks
+from gridaware.store.reader import StoreReader
+from gridaware.wiring.config import load_settings
 
 CALL_SECONDS = 0.001
 HOLD_SECONDS = 2.0
 SAMPLE_SECONDS = 0.05
 GIVE_UP_SECONDS = 6.0
 RAW_ROUNDS = 100
+JOBS = 200
+"""Of the API's load."""
+LOAD_SECONDS = 0.5
+"""The load runs for this long before a trial."""
 WORKLOADS = ("bert", "resnet50")
 SLOPE = 1.1
 """Meter watts for a watt of the GPUs."""
@@ -51,13 +67,7 @@ POLICY = {
     "strategy": "proportional",
     "unmanaged_tier": "preemptible",
 }
-SETTINGS: dict[str, Any] = {
-    "site": {"overhead": {"fixed_watts": 1500.0, "slope": SLOPE}, "settle_after_seconds": 0.5},
-    "control": {"policy": "everybody", "policy_dir": "policies"},
-    "programmes": [
-        {"id": "demand-response", "deadline_seconds": 5.0, "settlement_interval_seconds": 5.0}
-    ],
-}
+ARMED_DEPTHS = [0.1, 0.2, 0.3, 0.4]
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ class Trial:
     accepted: float | None
     confirmed: float | None
     reduction: float
+    loaded: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,6 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--agents", type=int, default=8)
     parser.add_argument("--gpus-per-agent", type=int, default=8)
     parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--prearmed", action="store_true", help="fire what is armed ahead")
+    parser.add_argument(
+        "--api-load", type=float, default=0.0, metavar="N", help="requests a second, by turns"
+    )
     return report(measure, parser.parse_args(argv))
 
 
@@ -88,19 +103,37 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             gpu="v100-250",
             seed=options.seed,
             driver_call_seconds=CALL_SECONDS,
-            settings=SETTINGS,
+            settings=_settings(options),
         )
     )
     try:
-        trials = _run(site, options)
+        trials, api = _run(site, options)
+        fired = _fired(site) if options.prearmed else None
         with RawFanout(options.agents) as raw:
             fanout = raw.measure(_payload(options.gpus_per_agent), RAW_ROUNDS)
     finally:
         site.end()
-    return _summary(options, trials, fanout)
+    return _summary(options, trials, fanout, api, fired)
 
 
-def _run(site: VirtualSite, options: argparse.Namespace) -> list[Trial]:
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    overhead = {"fixed_watts": 1500.0, "slope": SLOPE}
+    programme = {
+        "id": "demand-response",
+        "deadline_seconds": 5.0,
+        "settlement_interval_seconds": 5.0,
+        "armed_depths": ARMED_DEPTHS if options.prearmed else [],
+    }
+    return {
+        "site": {"overhead": overhead, "settle_after_seconds": 0.5},
+        "control": {"policy": "everybody", "policy_dir": "policies"},
+        "programmes": [programme],
+    }
+
+
+def _run(
+    site: VirtualSite, options: argparse.Namespace
+) -> tuple[list[Trial], dict[str, Any] | None]:
     site.start_plant()
     site.configure()
     policies = site.settings_file.parent / "policies"
@@ -113,15 +146,69 @@ def _run(site: VirtualSite, options: argparse.Namespace) -> list[Trial]:
     _until(lambda: client.status()["nodes"]["connected"] == options.agents, 60)
     window = site.window()
     _load(window, options.agents)
+    if options.api_load:
+        _submit_jobs(client)
     time.sleep(6.0)
+    if options.prearmed:
+        _until(lambda: all(node["armed"] for node in client.nodes()), 30)
+    load = None
+    if options.api_load:
+        url = f"{site.web_url}/api/v1/jobs?limit={JOBS}"
+        load = ApiLoad(url, site.api_key, options.api_load)
+    try:
+        trials = _trials(site, client, window, options, load)
+        return trials, None if load is None else load.end()
+    finally:
+        if load is not None:
+            load.kill()
+
+
+def _submit_jobs(client: Client) -> None:
+    """Fill the queue. Nothing runs them: there is no Ray."""
+    for number in range(JOBS):
+        client.submit_job("python train.py", gpus=8, tier="flex-2", job_id=f"waiting-{number}")
+
+
+def _trials(
+    site: VirtualSite,
+    client: Client,
+    window: Window,
+    options: argparse.Namespace,
+    load: ApiLoad | None,
+) -> list[Trial]:
     draw = random.Random(options.seed)
-    trials = []
+    trials: list[Trial] = []
     with requests.Session() as sender:
-        for number in range(options.trials):
+        for _ in range(options.trials):
             asked = draw.uniform(0.10, 0.40)
-            trials.append(_trial(site, client, sender, window, number, asked))
-            _note(number, trials[-1])
+            for loaded in (False,) if load is None else (False, True):
+                if load is not None and loaded:
+                    load.go()
+                    time.sleep(LOAD_SECONDS)
+                number = len(trials)
+                trial = _trial(site, client, sender, window, number, asked)
+                if load is not None:
+                    load.rest()
+                trials.append(replace(trial, loaded=loaded))
+                _note(number, trials[-1])
     return trials
+
+
+def _fired(site: VirtualSite) -> int:
+    """Events that triggers answered, by the ledger."""
+    reader = StoreReader(load_settings(site.settings_file).store_url)
+    events: set[str] = set()
+    try:
+        seq = 1
+        while entries := reader.ledger(from_seq=seq, kinds=("decision",), limit=1000):
+            for entry in entries:
+                body = json.loads(entry.body)
+                if body["type"] == "SendTrigger":
+                    events.add(body["value"]["trigger"]["event_id"])
+            seq = entries[-1].seq + 1
+    finally:
+        reader.close()
+    return len(events)
 
 
 def _load(window: Window, nodes: int) -> None:
@@ -222,23 +309,41 @@ def _note(number: int, trial: Trial) -> None:
 
 
 def _summary(
-    options: argparse.Namespace, trials: list[Trial], fanout: list[float]
+    options: argparse.Namespace,
+    trials: list[Trial],
+    fanout: list[float],
+    api: dict[str, Any] | None,
+    fired: int | None,
 ) -> dict[str, Any]:
-    accepted = [t.accepted for t in trials if t.accepted is not None]
-    confirmed = [t.confirmed for t in trials if t.confirmed is not None]
+    idle = [trial for trial in trials if not trial.loaded]
+    accepted = [trial.accepted for trial in idle if trial.accepted is not None]
     raw = statistics.median(fanout)
-    return {
+    figures = {
         "agents": options.agents,
         "gpus": options.agents * options.gpus_per_agent,
-        "trials": len(trials),
-        "failed": sum(t.accepted is None or t.confirmed is None for t in trials),
+        "trials": len(idle),
         "driver_call_ms": 1e3 * CALL_SECONDS,
         "seed": options.seed,
-        "received_to_decided_ms": _quantiles([t.decided for t in trials]),
-        "received_to_accepted_ms": _quantiles(accepted),
-        "received_to_confirmed_ms": _quantiles(confirmed),
+        "prearmed": options.prearmed,
+        **_clocks(idle),
         "raw_tcp_fanout_ms": _quantiles(fanout, highest=False),
         "respond_to_raw_ratio_p50": round(statistics.median(accepted) / raw, 2),
+    }
+    if fired is not None:
+        figures["fired"] = fired
+    if api is not None:
+        loaded = _clocks([trial for trial in trials if trial.loaded])
+        before, after = (f["received_to_accepted_ms"]["p99"] for f in (figures, loaded))
+        figures |= {"api": api, "loaded": loaded, "loaded_to_idle_p99": round(after / before, 2)}
+    return figures
+
+
+def _clocks(trials: list[Trial]) -> dict[str, Any]:
+    return {
+        "failed": sum(t.accepted is None or t.confirmed is None for t in trials),
+        "received_to_decided_ms": _quantiles([t.decided for t in trials]),
+        "received_to_accepted_ms": _quantiles([t.accepted for t in trials if t.accepted]),
+        "received_to_confirmed_ms": _quantiles([t.confirmed for t in trials if t.confirmed]),
     }
 
 

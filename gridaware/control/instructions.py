@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gridaware.domain.lease import Lease
-from gridaware.domain.wire import CheckpointRequest
+from gridaware.domain.lease import ArmedResponse, Lease, ScheduledResponse
+from gridaware.domain.wire import CheckpointRequest, Trigger
 
 __all__ = [
     "INSTRUCTIONS",
@@ -13,8 +13,10 @@ __all__ = [
     "Instruction",
     "Publish",
     "SampleAt",
+    "SendArms",
     "SendCheckpoint",
     "SendLease",
+    "SendTrigger",
     "SettleEvent",
     "StopJob",
     "SubmitJob",
@@ -30,6 +32,25 @@ class SendLease:
     sequence: int
     decision_id: str
     lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class SendArms:
+    """Give a node every response that it shall hold ready, for so many seconds."""
+
+    node_id: str
+    revision: int
+    seconds: float
+    responses: tuple[ArmedResponse, ...]
+    scheduled: tuple[ScheduledResponse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendTrigger:
+    """Have a node put one of them in force."""
+
+    node_id: str
+    trigger: Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +157,8 @@ Instruction = (
     | Decide
     | SettleEvent
     | Publish
+    | SendArms
+    | SendTrigger
 )
 INSTRUCTIONS: tuple[type, ...] = (
     SendLease,
@@ -149,4 +172,6 @@ INSTRUCTIONS: tuple[type, ...] = (
     Decide,
     SettleEvent,
     Publish,
+    SendArms,
+    SendTrigger,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gridaware.control.codec import decode_stimulus, encode, from_builtins, to_builtins
-from gridaware.control.instructions import Decide, SendLease
+from gridaware.control.instructions import Decide, SendArms, SendLease, SendTrigger
 from gridaware.control.loop import Watch
 from gridaware.control.machine import Machine
 from gridaware.control.state import State
@@ -15,6 +15,9 @@ from gridaware.domain.moment import Moment
 from gridaware.planning.model import CurveBook
 
 __all__ = ["Replayed", "Snapshot", "rebuild", "replay", "snapshot_of"]
+
+_COMPARED = (Decide, SendLease, SendTrigger, SendArms)
+_COMPARED_NAMES = {kind.__name__ for kind in _COMPARED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,23 @@ def replay(
             instructions = run.machine.handle(stimulus, moment)
             if watch is not None:
                 watch(stimulus, moment, run.machine.state)
-            made = [encode(i, moment) for i in instructions if isinstance(i, Decide | SendLease)]
+            made = [encode(i, moment) for i in instructions if isinstance(i, _COMPARED)]
             run.stimuli += 1
             run.last = moment
-        elif kind == "decision" and body.get("type") in {"Decide", "SendLease"}:
+        elif kind == "decision" and body.get("type") in _COMPARED_NAMES:
             run.decisions += 1
-            again = made.pop(0) if made else None
+            again = _next_of(body["type"], made)
             if again is None or _plain(again["value"]) != _plain(body["value"]):
                 run.differences.append(_difference(body, again))
     return run
+
+
+def _next_of(name: str, made: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Take the first decision of that type: a ledger may be older than a type that is made now."""
+    for index, decision in enumerate(made):
+        if decision["type"] == name:
+            return made.pop(index)
+    return None
 
 
 def _plain(value: Any) -> Any:

@@ -6,10 +6,13 @@ from gridaware.domain.job import Tier
 from gridaware.domain.programme import FeedSpec, Programme
 from gridaware.domain.target import HardLimit, Overhead, Ramp
 
-__all__ = ["ADMIN_FEED", "Policy", "Site"]
+__all__ = ["ADMIN_FEED", "LOCAL_FEED", "Policy", "Site"]
 
 ADMIN_FEED = "admin"
 """The feed id of events that a person sends through the API; its authority is unrestricted."""
+LOCAL_FEED = "local"
+"""``local:PROGRAMME`` is the feed of events that nodes begin by themselves, where the site declares
+none of kind ``frequency`` for that programme."""
 
 
 @dataclass(frozen=True, slots=True)
