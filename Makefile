@@ -91,6 +91,7 @@ bench: $(STAMP) ## every benchmark, one JSON object each; TRIALS=10 for a short 
 	@$(BIN)/python -m benchmarks.metering -o json
 	@$(BIN)/python -m benchmarks.jobword -o json
 	@$(BIN)/python -m benchmarks.respond --trials $(TRIALS) -o json
+	@$(BIN)/python -m benchmarks.fanout --rounds $(TRIALS) -o json
 	@$(BIN)/python -m benchmarks.frequency -o json
 
 clean: ## remove what was built, the virtual environment too

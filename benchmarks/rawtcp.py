@@ -52,31 +52,35 @@ class RawFanout:
             process.start()
             self._processes.append(process)
         await asyncio.wait_for(everyone.wait(), 60)
-        frame = len(payload).to_bytes(HEADER_BYTES, "big") + payload
-        seconds = [await _round(peers, frame) for _ in range(rounds + 10)]
+        frames = [len(payload).to_bytes(HEADER_BYTES, "big") + payload] * self._peers
+        seconds = []
+        for _ in range(rounds + 10):
+            await asyncio.sleep(0.02)
+            seconds.append(await fan_out(peers, frames))
         for _, writer in peers:
             writer.close()
         server.close()
         return seconds[10:]
 
 
-async def _round(
-    peers: Sequence[tuple[asyncio.StreamReader, asyncio.StreamWriter]], frame: bytes
+async def fan_out(
+    peers: Sequence[tuple[asyncio.StreamReader, asyncio.StreamWriter]], frames: Sequence[bytes]
 ) -> float:
-    await asyncio.sleep(0.02)
+    """Seconds from the first byte sent, a frame to each peer, to the last answer."""
     clock = SystemClock()
     began = clock.monotonic_seconds()
-    for _, writer in peers:
+    for (_, writer), frame in zip(peers, frames, strict=True):
         writer.write(frame)
     await asyncio.gather(*(reader.readexactly(HEADER_BYTES) for reader, _ in peers))
     return clock.monotonic_seconds() - began
 
 
 def _peer(port: int) -> None:
-    asyncio.run(_answer(port))
+    asyncio.run(answer(port))
 
 
-async def _answer(port: int) -> None:
+async def answer(port: int) -> None:
+    """Answer every frame that comes, until the other end closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while True:

@@ -27,7 +27,7 @@ from gridaware.domain.job import JOB_LIFE
 from gridaware.domain.reasons import REASONS
 from gridaware.domain.transitions import LifeCycle
 from gridaware.feeds import FEED_KINDS
-from gridaware.node.settings import AgentSettings
+from gridaware.node.settings import AgentSettings, RelaySettings
 from gridaware.wiring.config import Settings
 
 DOCS = Path(__file__).parent
@@ -99,11 +99,14 @@ def settings_page() -> str:
     lines += ["", "## The agent's own file", ""]
     lines += ["`gridaware init DIR --node NAME` writes one; it knows nothing of the site's.", ""]
     lines += table(("setting", "type", "default", "meaning"), agent_rows(AgentSettings, ""))
+    lines += ["", "## A relay's own file", ""]
+    lines += ["`gridaware init DIR --relay NAME=HOST` writes one; see `docs/relays.md`.", ""]
+    lines += table(("setting", "type", "default", "meaning"), agent_rows(RelaySettings, ""))
     return "\n".join(lines) + "\n"
 
 
 def agent_rows(section: Any, path: str) -> Iterator[tuple[str, ...]]:
-    """One row a setting of the agent, which knows no pydantic."""
+    """One row a setting of agent or relay, which know no pydantic."""
     docs = docs_of(section)
     for field in dataclasses.fields(section):
         if dataclasses.is_dataclass(field.type):

@@ -14,7 +14,7 @@ MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 
 OTHER_DRIVERS = tuple(f"devices/{name}.py" for name in ("amd", "zeusd", "redfish", "mixed"))
-AGENT_SIDE = ("node", "devices/nvml.py", *OTHER_DRIVERS, "wiring/agent.py")
+AGENT_SIDE = ("node", "devices/nvml.py", *OTHER_DRIVERS, "wiring/agent.py", "wiring/relay.py")
 AGENT_GRIDAWARE = (
     "__version__",
     "domain",
@@ -178,6 +178,7 @@ for name in sys.argv[2:]:
         ("devices/nvml.py", "pynvml,msgspec,yaml"),
         *((driver, "") for driver in OTHER_DRIVERS),
         ("wiring/agent.py", "pynvml,msgspec,yaml"),
+        ("wiring/relay.py", "msgspec,yaml"),
     ],
 )
 def test_a_part_loads_where_nothing_else_is_installed(part: str, distributions: str) -> None:

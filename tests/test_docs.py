@@ -20,7 +20,8 @@ from gridaware.wiring.config import Settings
 
 ROOT = Path(__file__).parent.parent
 WRITTEN = [
-    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/webhook.md", "configs/site.example.yaml",
+    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/webhook.md", "docs/relays.md",
+    "configs/site.example.yaml",
 ]  # fmt: skip
 
 
