@@ -11,6 +11,7 @@ above load shedding at 59.3 Hz. It is **synthetic**: nobody measured it.
 """
 
 import csv
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -20,8 +21,9 @@ from typing import Final
 
 from gridaware.clock import SystemClock
 from gridaware.domain.errors import ConfigError, InvalidInput
+from gridaware.domain.frequency import FrequencyRule
 
-__all__ = ["Sample", "open_frequency", "read_trace", "swing_fall"]
+__all__ = ["Sample", "around_first_crossing", "open_frequency", "read_trace", "swing_fall"]
 
 Sample = tuple[float, float]
 """(Seconds, Hz)."""
@@ -39,6 +41,8 @@ NOISE_HZ: Final = 0.0005
 BEFORE_SECONDS: Final = 5.0
 AFTER_SECONDS: Final = 15.0
 _STEP_SECONDS = 0.001
+_RAMP_HZ_PER_SECOND = 0.5
+_LONELY_SECONDS = 0.02
 
 
 def read_trace(path: Path) -> list[Sample]:
@@ -78,6 +82,39 @@ def swing_fall(seed: int) -> list[Sample]:
             shown += 1
         hz += NOMINAL_HZ / (2 * KINETIC_MWS) * surplus * _STEP_SECONDS
     return samples
+
+
+def around_first_crossing(
+    trace: Sequence[Sample], rule: FrequencyRule, lead_seconds: float, after_seconds: float
+) -> tuple[list[Sample], Sample]:
+    """A stretch that can be replayed again and again, from 0 s on, and the crossing as recorded.
+
+    It goes from nominal to the trace, over its first crossing, and back to nominal for 2 s. A trace
+    that ends early stays where it ends.
+
+    Raises:
+        InvalidInput: the trace does not cross the trigger (``frequency-trace``).
+    """
+    crossing = next(((t, hz) for t, hz in trace if hz <= rule.trigger_hz), None)
+    if crossing is None:
+        raise InvalidInput("frequency-trace", f"it never comes down to {rule.trigger_hz} Hz")
+    begin, end = crossing[0] - lead_seconds, crossing[0] + after_seconds
+    cut = [(t, hz) for t, hz in trace if begin <= t <= end]
+    pace = (cut[-1][0] - cut[0][0]) / max(len(cut) - 1, 1) or _LONELY_SECONDS
+    while cut[-1][0] + pace <= end:
+        cut.append((cut[-1][0] + pace, cut[-1][1]))
+    lead = _ramp(rule.nominal_hz, cut[0][1], pace)
+    start = cut[0][0] - len(lead) * pace
+    stretch = [(n * pace, hz) for n, hz in enumerate(lead)] + [(t - start, hz) for t, hz in cut]
+    back = [*_ramp(cut[-1][1], rule.nominal_hz, pace), *([rule.nominal_hz] * round(2.0 / pace))]
+    last = stretch[-1][0]
+    return stretch + [(last + (n + 1) * pace, hz) for n, hz in enumerate(back)], crossing
+
+
+def _ramp(first_hz: float, last_hz: float, pace: float) -> list[float]:
+    """From one frequency to just before another, no faster than 0.5 Hz/s."""
+    steps = max(math.ceil(abs(last_hz - first_hz) / (_RAMP_HZ_PER_SECOND * pace)), 1)
+    return [first_hz + (last_hz - first_hz) * n / steps for n in range(steps)]
 
 
 def open_frequency(options: Mapping[str, str]) -> "Replay":
