@@ -124,7 +124,7 @@ class FrequencyWatch:
         What has fired goes on until it lets go, whatever is armed. Time ends it, too, and a meter
         that is silent is told of.
         """
-        if self._stopped.is_set():
+        if self._loop is None or self._stopped.is_set():
             return
         now = self._clock.boot_seconds()
         ladders = _ladders(self._holder.armed.ready(now))
@@ -189,7 +189,8 @@ class FrequencyWatch:
         orders: list[_Order] = []
         blip = False
         with self._lock:
-            if isfinite(t_seconds) and t_seconds != self._heard_t:
+            fresh = isfinite(t_seconds) and t_seconds != self._heard_t
+            if fresh:
                 self._heard_at, self._heard_t, self._hz = now, t_seconds, hz
             for watched in self._watched.values():
                 order, odd = watched.hear(t_seconds, hz, now)
@@ -198,7 +199,7 @@ class FrequencyWatch:
                     orders.append(order)
         for order in orders:
             self._call(self._carry_out, *order)
-        if self._silent:
+        if self._silent and fresh:
             self._silent = False
             _log.warning("the frequency meter is heard again")
         if blip:

@@ -207,6 +207,22 @@ def test_silence_is_told_once_and_again_only_after_the_meter_was_heard(meter: Me
     assert story.faults == ["frequency-silent"] * 2
 
 
+def test_a_meter_whose_clock_stands_still_is_silent(meter: Meter) -> None:
+    story = Story(Holder(ladder(ERCOT_FFR, (0.2,))))
+
+    async def happens() -> None:
+        for _ in range(5):
+            story.clock.advance(1.0)
+            meter.queue.put((7.0, 59.0))
+            meter.queue.put((float("nan"), 59.0))
+            await meter.heard()
+            story.watch.look()
+
+    tell(story, happens())
+    assert story.faults == ["frequency-silent"]
+    assert story.holder.asked == [("frequency", "reserve", 0, 59.0)], "its first sample was one"
+
+
 def test_a_response_ends_by_its_hold_when_the_meter_falls_silent(meter: Meter) -> None:
     story = Story(Holder(ladder(ERCOT_FFR, (0.2,))))
 
