@@ -405,7 +405,7 @@ def _judged(
     *,
     complete: bool,
 ) -> dict[str, Any]:
-    """The slowest crossing, seen by this meter, against what a programme asks; no without its data."""
+    """The slowest crossing with this meter against what a programme asks; no without its data."""
     full = max(reached, default=math.inf) + period
     first = max(started, default=math.inf) + period
     in_time = complete and full <= rule.full_seconds
