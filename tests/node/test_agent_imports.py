@@ -35,6 +35,8 @@ for module in sys.argv[1:]:
         ("gridaware.wiring.agent",),
         ("gridaware.node.child", "gridaware.devices.nvml"),
         ("gridaware.node.link",),
+        ("gridaware.node.watch", "gridaware.devices.frequency_pmu"),
+        ("gridaware.devices.frequency_modbus", "gridaware.devices.frequency_datagram"),
     ],
 )
 def test_nothing_else_is_imported(modules):
