@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Self
 
 import pytest
 
-from gridaware.devices import frequency_datagram, frequency_pmu
+from gridaware.devices import frequency_datagram, frequency_modbus, frequency_pmu
 from gridaware.domain.errors import ConfigError, Unavailable
 
 STOP, START, CONFIGURE = 1, 2, 5
@@ -160,6 +161,14 @@ def test_nobody_at_the_address_is_unavailable() -> None:
         (frequency_pmu, {"host": "h", "port": "4.7"}),
         (frequency_pmu, {"host": "h", "idcode": "65535"}),
         (frequency_pmu, {"host": "h", "transport": "serial"}),
+        (frequency_modbus, {}),
+        (frequency_modbus, {"host": "h"}),
+        (frequency_modbus, {"host": "h", "register": "-1"}),
+        (frequency_modbus, {"host": "h", "register": "1", "regster": "1"}),
+        (frequency_modbus, {"host": "h", "register": "1", "type": "float16"}),
+        (frequency_modbus, {"host": "h", "register": "1", "function": "6"}),
+        (frequency_modbus, {"host": "h", "register": "1", "renewed_ms": "0"}),
+        (frequency_modbus, {"host": "h", "register": "1", "scale": "nan"}),
         (frequency_datagram, {}),
         (frequency_datagram, {"listen": "udp:4711"}),
         (frequency_datagram, {"listen": "udp:h:99999"}),
@@ -266,3 +275,101 @@ def test_a_listener_that_is_closed_comes_back() -> None:
         threading.Timer(0.1, source.close).start()
         assert [hz for _, hz in samples if hz != 50.0] == []
         assert not path.exists()
+
+
+class ModbusMeter:
+    """Answers each read with the next of what it was given (PDUs), then hangs up."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self.requests: list[bytes] = []
+        self._answers = answers
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.settimeout(10)
+        self.port = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with self._socket.accept()[0] as connection:
+            connection.settimeout(10)
+            for answer in self._answers:
+                request = connection.recv(12, socket.MSG_WAITALL)
+                if not request:
+                    return
+                self.requests.append(request)
+                head = request[:4] + struct.pack(">HB", len(answer) + 1, request[6])
+                connection.sendall(head + answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(10)
+        self._socket.close()
+
+    def read(self, count: int, **options: str) -> list[float]:
+        at = {"host": "127.0.0.1", "port": str(self.port), "unit": "17", "renewed_ms": "20"}
+        samples = frequency_modbus.open_frequency(at | options).samples()
+        found = list(islice(samples, count))
+        assert [t for t, _ in found] == sorted({t for t, _ in found})
+        return [hz for _, hz in found]
+
+
+def floats(*values: float) -> list[bytes]:
+    return [b"\x03\x04" + struct.pack(">f", value) for value in values]
+
+
+def test_a_modbus_meter_is_asked_as_the_protocol_has_it() -> None:
+    # Modbus application protocol 1.1b3, §6.3: reading registers 108 to 110 is 03 00 6B 00 03, and
+    # 03 06 02 2B 00 00 00 64 answers it; of three registers a value here takes the first two.
+    with ModbusMeter([bytes.fromhex("0304022b0000")]) as meter:
+        (hz,) = meter.read(1, register="107", type="int32", scale="0.000001")
+    assert hz == pytest.approx(0x022B0000 / 1e6)
+    assert meter.requests[0][2:] == bytes.fromhex("0000 0006 11 03 006b 0002")
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "hz"),
+    [
+        ({"type": "float32"}, "0304 4247eb85", 49.98),
+        ({"type": "float32", "word_order": "little"}, "0304 eb854247", 49.98),
+        ({"type": "uint16", "scale": "0.01", "function": "4"}, "0402 1386", 49.98),
+        ({"type": "uint32", "scale": "0.001"}, "0304 0000c33c", 49.98),
+    ],
+)
+def test_values_of_every_layout_are_hertz(options, answer, hz) -> None:
+    with ModbusMeter([bytes.fromhex(answer)]) as meter:
+        (found,) = meter.read(1, register="19050", **options)
+    assert found == pytest.approx(hz, abs=1e-5)
+
+
+def test_what_is_read_again_is_not_measured_again() -> None:
+    values = [50.0, 50.0, 50.0, 49.5, 49.5, 49.25]
+    with ModbusMeter(floats(*values)) as meter:
+        assert meter.read(3, register="1", renewed_ms="400") == [50.0, 49.5, 49.25]
+
+
+def test_a_value_that_stays_the_same_is_told_as_often_as_it_is_renewed() -> None:
+    with ModbusMeter(floats(*[50.0] * 20)) as meter:
+        assert meter.read(3, register="1") == [50.0] * 3
+    assert len(meter.requests) > 3
+
+
+def test_a_meter_that_finds_no_frequency_says_so_as_in_a_sag() -> None:
+    with ModbusMeter([bytes.fromhex("0304 7fc00000"), *floats(50.0)]) as meter:
+        assert str(meter.read(2, register="1")) == "[nan, 50.0]"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"\x83\x02", "exception 2"),
+        (b"\x03\x02\x12\x34", "something else"),
+        (b"\x03\x04\x12\x34", "something else"),
+        (b"\x04\x04\x12\x34\x56\x78", "something else"),
+        (b"", "bytes"),
+    ],
+)
+def test_answers_that_are_none_make_a_meter_unavailable(answer: bytes, words: str) -> None:
+    with ModbusMeter([answer]) as meter, pytest.raises(Unavailable, match=words):
+        meter.read(1, register="1")
