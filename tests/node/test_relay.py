@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -361,6 +362,18 @@ def test_nobody_passes_for_a_relay_and_a_relay_for_nobody(pki, rig, heard, ident
     asyncio.run(story())
 
 
+def test_which_way_a_node_came_is_not_for_it_to_say(pki, rig, heard):
+    async def story() -> None:
+        async with rig.link(heard) as (_server, port):
+            direct = await Talker.dial(pki, port, "n1")
+            direct.say(replace(_hello("n1"), relay_id="r1"))
+            await direct.hear(Welcome)
+            assert [h.relay_id for h in heard.hellos] == [""]
+            direct.writer.close()
+
+    asyncio.run(story())
+
+
 def test_the_newest_stream_of_a_node_wins_whichever_way_it_comes(pki, rig, heard):
     async def story() -> None:
         async with rig.link(heard) as (server, port):
@@ -486,3 +499,31 @@ def test_a_controller_that_does_not_read_is_felt_by_the_agents(pki, port):
             assert await last is not None
 
     asyncio.run(story())
+
+
+def test_a_relay_that_cannot_listen_says_so_and_what_to_do(pki, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = {
+            "relay_id": "r1",
+            "controller": {"host": "localhost"},
+            "listen": {"host": "127.0.0.1", "port": taken.getsockname()[1]},
+            "tls": {
+                "ca": str(pki / "ca" / "ca.pem"),
+                "certificate": str(pki / "ca" / "r1.pem"),
+                "key": str(pki / "ca" / "r1.key"),
+            },
+        }
+        config = tmp_path / "relay.yaml"
+        config.write_text(json.dumps(settings))
+        done = subprocess.run(
+            [sys.executable, "-m", "gridaware.wiring.relay", "--config", str(config)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[relay-listen]: cannot listen on 127.0.0.1:")
+    assert "\n  fix      Free the relay's port" in done.stderr
