@@ -15,6 +15,9 @@ from listening to everybody connected, welcomed and sending samples. ``reconnect
 is killed and stays away for ``--down-seconds``; from the new one's first accepted connection to the
 moment the last agent has its Welcome. ``reconnect_accepts``: connections that took, where the
 number of agents is one each and more is a storm.
+
+``--relays N`` shares the agents out to N relays (``gridaware/node/relay.py``), a process each,
+whose streams are then all that the link has.
 """
 
 import argparse
@@ -30,7 +33,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fanout_agents, fanout_link
+from benchmarks import fanout_agents, fanout_link, fanout_relay
 from benchmarks.program import arguments, report
 from gridaware.clock import SystemClock
 from gridaware.wiring.identity import issue, make_ca
@@ -45,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = arguments("fanout", __doc__)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--gpus-per-agent", type=int, default=8)
+    parser.add_argument("--relays", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--down-seconds", type=float, default=6.0)
     return report(measure, parser.parse_args(argv))
@@ -54,7 +58,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Start everything, measure, and end it."""
     with tempfile.TemporaryDirectory(prefix="gwfan") as name:
         folder = Path(name)
-        _identities(folder, options.agents)
+        _identities(folder, options)
         site = _Site(folder, options)
         try:
             return _figures(site, options)
@@ -64,6 +68,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def _figures(site: "_Site", options: argparse.Namespace) -> dict[str, Any]:
     site.start_link(epoch=1)
+    site.start_relays()
     before = site.ask_link("memory")
     site.start_agents()
     site.ask_link("all-here")
@@ -81,6 +86,7 @@ def _figures(site: "_Site", options: argparse.Namespace) -> dict[str, Any]:
     return {
         "agents": options.agents,
         "agent_processes": site.processes,
+        "relays": options.relays,
         "gpus_per_agent": options.gpus_per_agent,
         "rounds": options.rounds,
         "seed": options.seed,
@@ -94,11 +100,13 @@ def _figures(site: "_Site", options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _identities(folder: Path, agents: int) -> None:
+def _identities(folder: Path, options: argparse.Namespace) -> None:
     clock = SystemClock()
     make_ca(folder, clock)
     issue(folder, "controller", clock, "controller")
-    for number in range(agents):
+    for number in range(options.relays):
+        issue(folder, fanout_relay.relay_name(number), clock, "relay")
+    for number in range(options.agents):
         issue(folder, fanout_agents.node_name(number), clock)
 
 
@@ -110,6 +118,9 @@ class _Site:
         self._folder, self._options = folder, options
         self._port = 0
         self._link: tuple[BaseProcess, Connection] | None = None
+        self._relays: list[tuple[BaseProcess, Connection]] = []
+        self._dialled: list[int] = []
+        """Ports, to be shared by the agents."""
         self._agents: list[tuple[BaseProcess, Connection]] = []
 
     @property
@@ -131,6 +142,14 @@ class _Site:
         )
         self._port = _answer(self._link[1])
 
+    def start_relays(self) -> None:
+        """Let relays listen, where there are any; agents dial these or the link."""
+        for number in range(self._options.relays):
+            relay = self._start(fanout_relay.main, self._folder, self._port, number)
+            self._relays.append(relay)
+            self._dialled.append(_answer(relay[1]))
+        self._dialled = self._dialled or [self._port]
+
     def start_agents(self) -> None:
         """Share the agents out."""
         options = self._options
@@ -140,7 +159,7 @@ class _Site:
                 self._start(
                     fanout_agents.main,
                     self._folder,
-                    self._port,
+                    self._dialled,
                     list(numbers),
                     options.gpus_per_agent,
                     options.seed,
@@ -167,7 +186,8 @@ class _Site:
 
     def end(self) -> None:
         """End what was started."""
-        for process, _ in [*self._agents, *([self._link] if self._link else [])]:
+        link = [self._link] if self._link is not None else []
+        for process, _ in [*self._agents, *self._relays, *link]:
             process.kill()
             process.join()
 

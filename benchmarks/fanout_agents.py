@@ -69,17 +69,20 @@ async def serve_pipe(pipe: Connection, questions: Questions) -> None:
 
 
 def main(
-    pipe: Connection, folder: Path, port: int, numbers: list[int], gpus: int, seed: int
+    pipe: Connection, folder: Path, ports: list[int], numbers: list[int], gpus: int, seed: int
 ) -> None:
-    """Run these agents until the main process kills this one."""
-    asyncio.run(_run(pipe, folder, port, numbers, gpus, seed))
+    """Run these agents, which dial the ports in turn, until the main process kills this one."""
+    asyncio.run(_run(pipe, folder, ports, numbers, gpus, seed))
 
 
 async def _run(
-    pipe: Connection, folder: Path, port: int, numbers: list[int], gpus: int, seed: int
+    pipe: Connection, folder: Path, ports: list[int], numbers: list[int], gpus: int, seed: int
 ) -> None:
     require_open_files(2 * len(numbers) + 100)
-    agents = [_Agent(folder, port, n, gpus, random.Random(f"{seed} {n}")) for n in numbers]
+    agents = [
+        _Agent(folder, ports[i % len(ports)], n, gpus, random.Random(f"{seed} {n}"))
+        for i, n in enumerate(numbers)
+    ]
     tasks = [asyncio.ensure_future(work) for a in agents for work in (a.uplink.run(), a.samples())]
 
     async def welcomed(epoch: int) -> float:

@@ -21,6 +21,7 @@ from gridaware.domain.wire import Acknowledged, Desired, Hello
 from gridaware.node.frames import encode
 from gridaware.node.link import AgentMessage, LinkServer
 from gridaware.node.tls import controller_context
+from gridaware.wiring.identity import voucher
 
 PAUSE_SECONDS = 0.1
 WARM_UP = 5
@@ -74,7 +75,8 @@ class _Controller:
         server = await asyncio.start_server(self._raw_joined, "127.0.0.1", 0, backlog=1024)
         self._raw_port = server.sockets[0].getsockname()[1]
         gc.freeze()
-        bound = await self._link.start("127.0.0.1", port, context, self._epoch, self)
+        vouch = voucher(folder / "ca.pem", CLOCK)
+        bound = await self._link.start("127.0.0.1", port, context, self._epoch, self, vouch)
         (folder / "raw-port").write_text(str(self._raw_port), encoding="ascii")
         pipe.send(("done", bound))
         await serve_pipe(

@@ -44,7 +44,7 @@ _MOST_UNSENT_BYTES = 1024 * 1024
 
 
 class Relay(Dialler):
-    """One relay. ``await serve()`` until cancelled.
+    """One relay: :meth:`listen`, then :meth:`run`.
 
     Args:
         settings: Where it listens, and where the controller is.
@@ -69,12 +69,13 @@ class Relay(Dialler):
         self._agents: dict[int, _Agent] = {}
         self._channels = 0
         self._outbox = Outbox(self.say)
+        self._server: asyncio.Server | None = None
 
-    async def serve(self) -> None:
-        """Carry until cancelled.
+    async def listen(self) -> int:
+        """Listen; returns the port, which the system chooses where the settings' is 0.
 
         Raises:
-            ConfigError: the address to listen on cannot be used (``relay-listen``).
+            ConfigError: the address cannot be used (``relay-listen``).
         """
         host, port = self._relay.listen.host, self._relay.listen.port
         loop = asyncio.get_running_loop()
@@ -82,12 +83,18 @@ class Relay(Dialler):
             server = await loop.create_server(lambda: _Agent(self), host, port, backlog=_BACKLOG)
         except OSError as error:
             raise ConfigError("relay-listen", f"cannot listen on {host}:{port}: {error}") from error
+        self._server = server
+        return int(server.sockets[0].getsockname()[1])
+
+    async def run(self) -> None:
+        """Carry until cancelled, then hang up on everybody."""
         try:
-            await self.run()
+            await super().run()
         finally:
-            server.close()
             self.lost()
-            await server.wait_closed()
+            if self._server is not None:
+                self._server.close()
+                await self._server.wait_closed()
 
     # Agents ----------------------------------------------------------------------------------
 

@@ -60,7 +60,8 @@ async def _serve(settings: RelaySettings) -> None:
         clock,
         jitter,
     )
-    task = asyncio.ensure_future(relay.serve())
+    await relay.listen()
+    task = asyncio.ensure_future(relay.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)

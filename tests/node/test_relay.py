@@ -401,8 +401,8 @@ def test_the_newest_stream_of_a_node_wins_whichever_way_it_comes(pki, rig, heard
 
 
 @contextlib.asynccontextmanager
-async def carried(folder: Path, port: int):
-    """A relay in this process, and the controller's end of its stream, welcomed."""
+async def carried(folder: Path):
+    """A relay in this process: the controller's end of its stream, welcomed, and its port."""
     files = folder / "ca"
     dialled: asyncio.Queue[Talker] = asyncio.Queue()
     server = await asyncio.start_server(
@@ -417,18 +417,19 @@ async def carried(folder: Path, port: int):
         "r1",
         ControllerSettings("127.0.0.1", server.sockets[0].getsockname()[1]),
         TlsSettings(files / "ca.pem", files / "r1.pem", files / "r1.key"),
-        ListenSettings("127.0.0.1", port),
+        ListenSettings("127.0.0.1", 0),
     )
     listen = controller_context(files / "ca.pem", files / "r1.pem", files / "r1.key")
     relay = Relay(settings, listen, _client(folder, "r1"), CLOCK, Random(1))
-    task = asyncio.ensure_future(relay.serve())
+    port = await relay.listen()
+    task = asyncio.ensure_future(relay.run())
     try:
         control = await dialled.get()
         assert (await control.hear(RelayHello)).relay_id == "r1"
         control.say(Welcome(PROTOCOL_VERSION, 1, CLOCK.wall(), 60.0, 1.0))
         while not relay.connected:
             await asyncio.sleep(0.01)
-        yield control
+        yield control, port
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -437,9 +438,9 @@ async def carried(folder: Path, port: int):
         await server.wait_closed()
 
 
-def test_a_relay_passes_bytes_of_which_it_knows_nothing(pki, port):
+def test_a_relay_passes_bytes_of_which_it_knows_nothing(pki):
     async def story() -> None:
-        async with carried(pki, port) as control:
+        async with carried(pki) as (control, port):
             agents = [await Talker.dial(pki, port, name) for name in ("n0", "n1")]
             channels = []
             for name in ("n0", "n1"):
@@ -463,9 +464,9 @@ def test_a_relay_passes_bytes_of_which_it_knows_nothing(pki, port):
     asyncio.run(story())
 
 
-def test_an_agent_that_does_not_read_holds_nobody_up(pki, port):
+def test_an_agent_that_does_not_read_holds_nobody_up(pki):
     async def story() -> None:
-        async with carried(pki, port) as control:
+        async with carried(pki) as (control, port):
             slow, quick = [await Talker.dial(pki, port, name) for name in ("n0", "n1")]
             first, second = [(await control.hear(RelayOpened)).channel for _ in range(2)]
             slow.writer.transport.pause_reading()
@@ -480,9 +481,9 @@ def test_an_agent_that_does_not_read_holds_nobody_up(pki, port):
     asyncio.run(story())
 
 
-def test_a_controller_that_does_not_read_is_felt_by_the_agents(pki, port):
+def test_a_controller_that_does_not_read_is_felt_by_the_agents(pki):
     async def story() -> None:
-        async with carried(pki, port) as control:
+        async with carried(pki) as (control, port):
             agent = await Talker.dial(pki, port, "n0")
             await control.hear(RelayOpened)
             control.writer.transport.pause_reading()
