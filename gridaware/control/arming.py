@@ -157,7 +157,8 @@ def _plan_some(turn: Turn) -> None:
     """Plan as many levels as this tick has time for."""
     state, armoury = turn.state, turn.state.armoury
     acting = [t.event for t in state.events.values() if t.event.state.acting]
-    question = question_of(turn, acting)
+    due = min(state.site.programme(p).deadline_seconds for p, _, _ in armoury.pending)
+    question = question_of(turn, acting, due)
     count = max(1, JOBS_A_TICK // max(len(question.situation.jobs), 1))
     now, armoury.pending = armoury.pending[:count], armoury.pending[count:]
     references: dict[str, float | None] = {}

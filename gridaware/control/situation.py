@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gridaware.control.fleet import STALE_SECONDS
+from gridaware.control.slow import as_it_stands, too_slow
 from gridaware.control.state import GpuTrack, JobTrack, State, Turn
 from gridaware.domain.curve import Curve
 from gridaware.domain.event import GridEvent
@@ -145,21 +146,28 @@ def _ceiling(turn: Turn, ramp_watts_per_minute: float) -> float | None:
     return state.ceiling_watts + max(beyond, 0.0) * ramp_watts_per_minute / 60.0
 
 
-def question_of(turn: Turn, acting: list[GridEvent]) -> Question:
-    """Everything the strategy may look at, now."""
+def question_of(
+    turn: Turn, acting: list[GridEvent], due_seconds: float = float("inf")
+) -> Question:
+    """Everything the strategy may look at, now.
+
+    ``due_seconds``: after how long the answer must be obeyed, where no acting event says so.
+    """
     state = turn.state
     gpus = {gpu.gpu_id: gpu for node in state.nodes.values() for gpu in node.node.gpus}
     by_job = _gpus_by_job(state)
+    late = too_slow(turn, acting, due_seconds)
     views: list[JobView] = []
     gpus_of: dict[str, tuple[str, ...]] = {}
     for job_id, track in state.jobs.items():
         tracks = by_job.get(job_id, [])
         view = _view(turn, track, tracks, gpus)
         if view is not None:
-            views.append(view)
+            some_late = any(gpu.gpu_id in late for gpu in tracks)
+            views.append(as_it_stands(view) if some_late else view)
             gpus_of[job_id] = tuple(gpu.gpu_id for gpu in tracks)
     for view, gpu_id in _unmanaged(turn):
-        views.append(view)
+        views.append(as_it_stands(view) if gpu_id in late else view)
         gpus_of[view.job_id] = (gpu_id,)
     named = sum(view.draw_watts for view in views if view.state in _SEEN)
     target = target_of(turn)

@@ -94,6 +94,8 @@ class Gpu:
     clocks: ClockRange | None = None
     """What its clocks can be locked to; None where it has no clock lock."""
     board: BoardState = BoardState()
+    latency_seconds: float = 0.0
+    """From a limit that was set until it is obeyed; nothing that is due sooner may count on it."""
 
 
 @dataclass(frozen=True, slots=True)
