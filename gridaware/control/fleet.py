@@ -133,6 +133,9 @@ def on_fault(turn: Turn, fault: NodeFault) -> None:
     if fault.code == "gpu-back":
         _gpu_back(turn, subject)
         return
+    if fault.code == "limit-obeyed":
+        turn.calm("limit-ignored", subject)
+        return
     turn.alarm(fault.code, f"{fault.node_id}: {fault.message}", subject)
 
 

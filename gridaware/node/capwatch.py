@@ -39,7 +39,10 @@ class CapWatch:
         self._gpus: dict[str, _Gpu] = {}
 
     def look(self, tick: Tick) -> list[Fault]:
-        """A fault for each GPU that has now drawn too much for too long, told once each time."""
+        """A fault for each GPU that has now drawn too much for too long, and one when it is over.
+
+        ``limit-ignored`` and ``limit-obeyed``, each told once.
+        """
         return list(self._look(tick.gpus, tick.boot_seconds))
 
     def _look(self, ticks: Iterable[GpuTick], now: float) -> Iterator[Fault]:
@@ -52,6 +55,8 @@ class CapWatch:
             if not tick.fresh or tick.power_watts is None or gpu.enforced_watts is None:
                 continue
             if not tick.power_watts > _ABOVE * gpu.enforced_watts:
+                if gpu.told:
+                    yield Fault("limit-obeyed", tick.gpu_id, "its power obeys the limit again")
                 gpu.above_since, gpu.told = None, False
                 continue
             if gpu.above_since is None:
