@@ -64,8 +64,9 @@ DEVICES = f"""{HEAD}
 
 A driver sets and reads the GPUs of a node; the node's agent loads the one that its settings name
 (`driver.module`, with `driver.options`) in a child process, and only that one. A meter reads power
-at a boundary: a site's settings name it (`meter.module`). A driver or a meter of yours is a module
-with `open_driver(options)` or `open_meter(options)`; the ports are in `gridaware/control/ports.py`.
+at a boundary: a site's settings name them in order (`site.meters`). A driver or a meter of yours is
+a module with `open_driver(options)` or `open_meter(options)`; the ports are in
+`gridaware/control/ports.py`.
 
 Nothing here has set a limit on a real GPU yet. What each has been run against stands with it.
 """

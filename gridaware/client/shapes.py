@@ -195,3 +195,7 @@ class Status(TypedDict, total=False):
     gpus: Json
     alarms: list[str]
     updated_at: str
+    meter: Json | None
+    """Whose word ``power_watts`` is: meter, method, boundary, quality, accuracy and age."""
+    meters: list[Json]
+    """Every meter of the site, in the order in which they are believed, and how it is."""

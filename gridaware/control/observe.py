@@ -3,13 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from gridaware.control.meters import Devices, MeterOrder
 from gridaware.domain.moment import Moment
 from gridaware.domain.reading import (
-    Boundary,
     EnergyReading,
     GpuObservation,
     JobObservation,
-    Method,
     NodeObservation,
     Observation,
     Quality,
@@ -22,8 +21,6 @@ __all__ = ["Observer"]
 
 NODE_STALE_SECONDS = 5.0
 """A sum of devices that leaves out a node, or takes it at an older reading, is no reading."""
-METER_STALE_SECONDS = 5.0
-"""A meter that has not answered for this long is replaced by the sum of devices."""
 
 
 @dataclass(slots=True)
@@ -41,12 +38,16 @@ class _Node:
 
 
 class Observer:
-    """Collects samples, progress and meter readings; hands them over once a tick."""
+    """Collects samples, progress and meter readings; hands them over once a tick.
 
-    def __init__(self) -> None:
+    Args:
+        meters: the site's, in their order; None = only the sum of its devices.
+    """
+
+    def __init__(self, meters: MeterOrder | None = None) -> None:
         self._nodes: dict[str, _Node] = {}
         self._jobs: dict[tuple[str, int], dict[tuple[str, int], tuple[JobProgress, float]]] = {}
-        self._meter: tuple[Reading, EnergyReading | None, float] | None = None
+        self._meters = meters or MeterOrder()
         self._ray: tuple[float, float] | None = None
 
     def on_samples(self, batch: SampleBatch, seconds: float) -> None:
@@ -75,9 +76,15 @@ class Observer:
         """The node was removed; its last readings are forgotten."""
         self._nodes.pop(node_id, None)
 
-    def on_meter(self, reading: Reading, energy: EnergyReading | None, seconds: float) -> None:
-        """The site meter was read."""
-        self._meter = (reading, energy, seconds)
+    def on_meter(
+        self, name: str, reading: Reading, energy: EnergyReading | None, seconds: float
+    ) -> None:
+        """A meter of the site was read."""
+        self._meters.take(name, reading, energy, seconds)
+
+    def on_meter_failed(self, name: str, message: str) -> None:
+        """A meter of the site could not be read, and why."""
+        self._meters.fail(name, message)
 
     def on_ray(self, counts: tuple[float, float] | None) -> None:
         """What Ray says is free and there in all; None when it did not answer."""
@@ -90,7 +97,7 @@ class Observer:
 
         Args:
             moment: now.
-            overhead: between the GPUs and the meter, where their sum stands in for it.
+            overhead: between the GPUs and the meters, to judge them by and to stand in for them.
             known_nodes: nodes whose GPUs belong to the site, heard of or not.
         """
         nodes = tuple(
@@ -104,34 +111,17 @@ class Observer:
         gpu_watts = sum(gpu.power_watts for node in nodes for gpu in node.gpus)
         fresh = {node.node_id for node in nodes if node.age_seconds <= NODE_STALE_SECONDS}
         whole = bool(fresh) and fresh.issuperset(known_nodes)
-        meter, joules = self._read_meter(moment, overhead, gpu_watts, whole=whole)
+        devices = Devices(gpu_watts, overhead.meter_watts(gpu_watts), whole)
+        choice = self._meters.choose(moment, devices)
         return Observation(
             moment=moment,
-            meter=meter,
+            meter=choice.reading,
             nodes=nodes,
             jobs=tuple(self._slowest_ranks(moment)),
-            meter_joules=joules,
+            meter_joules=choice.energy,
             ray_free_gpus=self._ray[0] if self._ray else None,
             ray_total_gpus=self._ray[1] if self._ray else None,
-        )
-
-    def _read_meter(
-        self, moment: Moment, overhead: Overhead, gpu_watts: float, *, whole: bool
-    ) -> tuple[Reading, EnergyReading | None]:
-        if self._meter is not None:
-            reading, energy, seconds = self._meter
-            if moment.seconds - seconds <= METER_STALE_SECONDS:
-                return reading, energy
-        quality = Quality.GOOD if self._meter is None else Quality.SUSPECT
-        return (
-            Reading(
-                watts=round(overhead.meter_watts(gpu_watts), 1),
-                at=moment.wall,
-                boundary=Boundary.SITE,
-                method=Method.DEVICE_SUM,
-                quality=quality if whole else Quality.MISSING,
-            ),
-            None,
+            meters=choice.states,
         )
 
     def _slowest_ranks(self, moment: Moment) -> list[JobObservation]:

@@ -153,14 +153,25 @@ class Parts(Protocol):
 
 
 class Meter(Protocol):
-    """A power meter at a declared boundary."""
+    """A power meter at a declared boundary. Blocking calls, from one thread; a read ends in time.
+
+    A driver is a module with ``open_meter(options)``, which dials nothing.
+    """
+
+    pace_seconds: float
+    """It is read no more often than this."""
 
     def read(self) -> tuple[Reading, EnergyReading | None]:
         """Power now, and the energy counter where the meter has one.
 
         Raises:
             Unavailable: it does not answer.
+            GridawareError: it answers, and what it says is no reading.
         """
+        ...
+
+    def close(self) -> None:
+        """Give the connection up; a later read dials again."""
         ...
 
 

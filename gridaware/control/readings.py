@@ -5,6 +5,7 @@ they are sound again everything stays as the last sound ones left it.
 """
 
 from gridaware.control.fleet import absorb_readings
+from gridaware.control.metered import take_meter, uncertain_share
 from gridaware.control.situation import absorb_jobs, absorb_unmanaged, target_of
 from gridaware.control.state import METER_HISTORY, Turn
 from gridaware.domain.reading import Observation, Quality
@@ -24,7 +25,7 @@ def absorb(turn: Turn, observation: Observation) -> None:
     """Take one reading of the world in."""
     state, now = turn.state, turn.now
     state.gpu_watts = observation.gpu_watts + _unheard_watts(turn, observation)
-    _take_meter(turn, observation)
+    take_meter(turn, observation)
     _take_ray(turn, observation)
     whole = observation.meter.quality is not Quality.MISSING
     if whole and (not state.meter or now.seconds - state.meter[-1][0] >= 0.9):
@@ -59,29 +60,6 @@ def _unheard_watts(turn: Turn, observation: Observation) -> float:
     )
 
 
-def _take_meter(turn: Turn, observation: Observation) -> None:
-    """What the site draws; while its meter is silent, what the GPUs' sensors say it draws."""
-    state = turn.state
-    quality = observation.meter.quality
-    state.meter_silent = quality in {Quality.SUSPECT, Quality.MISSING}
-    if quality is Quality.MISSING:
-        turn.alarm(
-            "readings-missing", "the readings of some nodes are not there: held as they were"
-        )
-    else:
-        turn.calm("readings-missing")
-    if quality is not Quality.SUSPECT:
-        turn.calm("meter-silent")
-    if not state.meter_silent:
-        state.meter_watts = observation.meter.watts
-        return
-    if quality is Quality.SUSPECT:
-        turn.alarm("meter-silent", "the site meter does not answer; the GPUs' sensors stand in")
-    # What the overhead model leaves out was learned while the meter spoke: it still holds.
-    learned = 1.0 + state.tracker.bias if state.tracker.at_seconds is not None else 1.0
-    state.meter_watts = state.meter_of(state.gpu_watts) * learned
-
-
 def track_readings(turn: Turn) -> None:
     """Let the loop learn from the reading just taken how far the site is from its plan."""
     state = turn.state
@@ -103,6 +81,7 @@ def track_readings(turn: Turn) -> None:
         target_watts=None if is_rising(target) and hard is None else target.limit_watts,
         interval_seconds=interval,
         interval_from_seconds=None if aim is None else _ready_seconds(turn, aim.event_ids),
+        uncertain_share=uncertain_share(state),
     )
 
 

@@ -13,6 +13,7 @@ from gridaware.domain.job import Job
 from gridaware.domain.lease import Lease
 from gridaware.domain.moment import Moment
 from gridaware.domain.programme import FeedSpec
+from gridaware.domain.reading import MeterState, Reading
 from gridaware.domain.wire import GpuResult
 from gridaware.planning.budget import LossAccount
 from gridaware.planning.learning import CurveLearner
@@ -28,7 +29,10 @@ STANDING_ALARMS = frozenset(
         "gpu-lost",
         "job-stalled",
         "limit-not-set",
+        "meter-implausible",
         "meter-silent",
+        "meter-stale",
+        "meter-stuck",
         "node-lost",
         "node-silent",
         "pause-refused",
@@ -171,7 +175,7 @@ class State:
     """(monotonic seconds, site watts), oldest first."""
     meter_watts: float = 0.0
     meter_silent: bool = False
-    """``meter_watts`` is made from the GPUs' readings, for want of the meter's."""
+    """``meter_watts`` is held, or made from the GPUs' readings, for want of the meter's."""
     gpu_watts: float = 0.0
     ray_free_gpus: float | None = None
     ray_total_gpus: float | None = None
@@ -206,6 +210,12 @@ class State:
     """Fast ticks until then."""
     alarms: dict[str, float] = field(default_factory=dict)
     """Standing alarms → since when, so that each is raised once."""
+    reading: Reading | None = None
+    """What ``meter_watts`` was last made from, and whose it is."""
+    meters: tuple[MeterState, ...] = ()
+    """Every meter of the site, in their order, as last looked at."""
+    gpu_history: list[tuple[float, float]] = field(default_factory=list)
+    """(monotonic seconds, watts) of all GPUs, oldest first; carries an old meter reading on."""
 
     def meter_of(self, gpu_watts: float) -> float:
         """What the meter shows while the GPUs draw that much."""

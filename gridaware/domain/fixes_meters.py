@@ -11,6 +11,7 @@ _ALARMS = {
     "meter-implausible": "Compare its reading with another meter: a lost phase, a wrong scale or "
     "unit, or loads that it does not enclose.",
     "meter-stuck": "Restart the meter's gateway: it repeats one value whatever is drawn.",
+    "meter-changed": "See `gridaware status`, which tells how each meter of the site is.",
 }
 
 _READING = {

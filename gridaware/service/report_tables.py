@@ -237,17 +237,19 @@ def _nodes(report: EventReport) -> Table:
 def _evidence(report: EventReport) -> Table:
     return Table(
         "event-evidence",
-        1,
+        2,
         "Readings behind the figures",
         "",
         (
             _words("series", "Series"),
+            _words("meter", "Meter"),
             _words("boundary", "Boundary"),
             _words("method", "Method"),
             _count("readings", "Readings"),
             _time("start_utc", "From", "start", date=True),
             _time("end_utc", "To", "end", date=True),
             _share("coverage_fraction", "Coverage", "coverage"),
+            _share("accuracy_fraction", "Within ±", "accuracy_share"),
         ),
         report.evidence,
     )

@@ -32,6 +32,10 @@ _WARNINGS = {
     "overhead-assumed": "The overhead between GPUs and meter is assumed, not measured.",
     "meter-is-device-sum": "There is no site meter: power is the sum of the devices through the "
     "overhead model.",
+    "meter-part-device-sum": "For part of the time no meter could be believed: the sum of the "
+    "devices stood in, through the overhead model.",
+    "meter-changed": "More than one meter was read; the readings behind the figures say which, and "
+    "when.",
 }
 
 

@@ -20,11 +20,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from gridaware.domain.job import Job, JobState
-from gridaware.domain.reading import GpuObservation, Observation, Quality
+from gridaware.domain.reading import GpuObservation, Observation, Quality, Reading
 from gridaware.domain.target import Overhead
 from gridaware.settlement.counter import CounterRules, CounterWalk, Flag, Increment, PowerSample
 
-__all__ = ["Account", "EnergyBook", "Line", "Snapshot", "Tally", "Track"]
+__all__ = ["Account", "EnergyBook", "Line", "MeterUse", "Snapshot", "Tally", "Track"]
 
 METER_RULES = CounterRules(refresh_seconds=1.0)
 """Site meters refresh about once a second (ERCOT asks for 2 s, NVML boards for far less)."""
@@ -44,6 +44,8 @@ class Line(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
+MeterUse = tuple[str, str, str]
+"""Name, method and boundary of a meter."""
 Account = tuple[Line, str]
 """A line and, for the first two, the job it belongs to."""
 _NOBODY: tuple[tuple[Account, float], ...] = (((Line.UNALLOCATED, ""), 1.0),)
@@ -128,8 +130,9 @@ class Snapshot:
     overhead_joules: float
     overhead_quality: str
     tracks: Mapping[str, Track]
-    boundary: str
-    meter_method: str
+    meters: Mapping[MeterUse, float]
+    """Seconds for which each meter was read."""
+    last_meter: MeterUse
 
 
 class _Gpu:
@@ -197,6 +200,7 @@ class EnergyBook:
         self._accounts: dict[Account, Tally] = {}
         self._meter = CounterWalk(METER_RULES)
         self._meter_tally = Tally()
+        self._meters: dict[MeterUse, float] = {}
         self._overhead_joules = 0.0
         self._progress: dict[str, _Progress] = {}
         self._jobs: dict[str, Job] = {}
@@ -245,8 +249,8 @@ class EnergyBook:
             overhead_joules=self._overhead_joules,
             overhead_quality=self._overhead.quality,
             tracks={job_id: self._track(job) for job_id, job in self._jobs.items()},
-            boundary=last.meter.boundary.value,
-            meter_method=last.meter.method.value,
+            meters=dict(self._meters),
+            last_meter=_use(last.meter),
         )
 
     def forget(self, job_ids: Iterable[str]) -> None:
@@ -310,6 +314,8 @@ class EnergyBook:
         self._overhead_joules += (self._overhead.slope - 1) * gpu_joules
         if inc is not None:
             self._meter_tally.add(inc, 1.0)
+            use = _use(meter)
+            self._meters[use] = self._meters.get(use, 0.0) + inc.seconds
             if inc.known:
                 self._overhead_joules += self._overhead.fixed_watts * inc.seconds
 
@@ -341,6 +347,10 @@ class EnergyBook:
         if tally is None:
             tally = self._accounts[account] = Tally()
         return tally
+
+
+def _use(meter: Reading) -> MeterUse:
+    return meter.meter, meter.method.value, meter.boundary.value
 
 
 def _handover(inc: Increment, scale: float) -> float:

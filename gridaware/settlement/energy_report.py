@@ -13,8 +13,16 @@ from gridaware.domain.errors import InvalidInput
 from gridaware.settlement.attribution import Line, Snapshot, Tally, Track
 from gridaware.settlement.counter import Flag
 from gridaware.settlement.energy import SENSOR_GAIN_UNKNOWN, EnergyMethod, disagrees, method_of
+from gridaware.settlement.meter_log import meter_warnings
 
-__all__ = ["EnergyFigure", "EnergyReport", "JobEnergy", "TeamEnergy", "energy_report"]
+__all__ = [
+    "EnergyFigure",
+    "EnergyReport",
+    "JobEnergy",
+    "MeterTime",
+    "TeamEnergy",
+    "energy_report",
+]
 
 JOULES_PER_KWH = 3.6e6
 SCHEMA = "gridaware.energy-report/1"
@@ -68,6 +76,17 @@ class TeamEnergy:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterTime:
+    """For how long one meter was read."""
+
+    meter: str
+    """Its name; "" where the site has but one source."""
+    method: str
+    boundary: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class EnergyReport:
     """Where a period's energy went."""
 
@@ -77,8 +96,9 @@ class EnergyReport:
     seconds: float
     """On the steady clock, so a step of the wall clock is no energy."""
     boundary: str
-    """What the meter encloses."""
+    """What the meter encloses; ``mixed`` where meters of several were read."""
     meter_method: str
+    """How its power came about; ``mixed`` where that changed."""
     meter: EnergyFigure
     lines: tuple[EnergyFigure, ...]
     """Jobs, held idle, unallocated, unmanaged, overhead, unexplained: they sum to the meter."""
@@ -89,6 +109,8 @@ class EnergyReport:
     sensor_gain_unknown: float
     """Relative; outside every band."""
     warnings: tuple[str, ...]
+    meters: tuple[MeterTime, ...] = ()
+    """Every meter that was read, the longest first."""
 
 
 def energy_report(start: Snapshot, end: Snapshot) -> EnergyReport:
@@ -119,13 +141,14 @@ def energy_report(start: Snapshot, end: Snapshot) -> EnergyReport:
     band = meter.band_joules + fsum(line.band_joules for line in lines)
     lines.append(_plain(Line.UNEXPLAINED.value, remainder, "remainder", band))
     jobs = _jobs(by_job, {**start.tracks, **end.tracks})
+    meters = _meters(start, end)
     return EnergyReport(
         schema=SCHEMA,
         start=start.at,
         end=end.at,
         seconds=end.seconds - start.seconds,
-        boundary=end.boundary,
-        meter_method=end.meter_method,
+        boundary=_one_of(used.boundary for used in meters),
+        meter_method=_one_of(used.method for used in meters),
         meter=meter,
         lines=tuple(lines),
         jobs=jobs,
@@ -136,8 +159,22 @@ def energy_report(start: Snapshot, end: Snapshot) -> EnergyReport:
         ),
         overhead_quality=end.overhead_quality,
         sensor_gain_unknown=SENSOR_GAIN_UNKNOWN,
-        warnings=_warnings(meter, lines, end),
+        warnings=_warnings(meter, lines, meters, end),
+        meters=meters,
     )
+
+
+def _meters(start: Snapshot, end: Snapshot) -> tuple[MeterTime, ...]:
+    """Who was read between two snapshots; where no reading came, who was read last."""
+    seconds = {use: s - start.meters.get(use, 0.0) for use, s in end.meters.items()}
+    used = {use: s for use, s in seconds.items() if s > 0} or {end.last_meter: 0.0}
+    by_length = sorted(used.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(MeterTime(*use, round(s, 3)) for use, s in by_length)
+
+
+def _one_of(words: Iterable[str]) -> str:
+    found = set(words)
+    return found.pop() if len(found) == 1 else "mixed"
 
 
 def _difference(earlier: Tally | None, later: Tally) -> Tally:
@@ -226,7 +263,12 @@ def _teams(jobs: Iterable[JobEnergy]) -> tuple[TeamEnergy, ...]:
     return tuple(rows)
 
 
-def _warnings(meter: EnergyFigure, lines: Iterable[EnergyFigure], end: Snapshot) -> tuple[str, ...]:
+def _warnings(
+    meter: EnergyFigure,
+    lines: Iterable[EnergyFigure],
+    meters: Iterable[MeterTime],
+    end: Snapshot,
+) -> tuple[str, ...]:
     found = []
     if meter.coverage < COMPLETE:
         found.append("meter-incomplete")
@@ -234,6 +276,4 @@ def _warnings(meter: EnergyFigure, lines: Iterable[EnergyFigure], end: Snapshot)
         found.append("gpus-incomplete")
     if end.overhead_quality == "assumed":
         found.append("overhead-assumed")
-    if end.meter_method == "device_sum":
-        found.append("meter-is-device-sum")
-    return tuple(found)
+    return (*found, *meter_warnings((used.meter, used.method) for used in meters))

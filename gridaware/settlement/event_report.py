@@ -6,9 +6,10 @@ names the series, their boundary and how many readings stand behind the figures.
 site meter, consumption positive; *delivered* is the reference less the measured mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.event import GridEvent, Reference
@@ -20,6 +21,7 @@ from gridaware.settlement.baselines.meter_before_after import meter_after_watts
 from gridaware.settlement.delivery import Delivery, delivery
 from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, energy_report
 from gridaware.settlement.impact import JobImpact, PauseEvidence, job_impacts
+from gridaware.settlement.meter_log import MeterSpan, meter_warnings, within
 from gridaware.settlement.response import (
     Latencies,
     NodeClock,
@@ -51,6 +53,10 @@ class Evidence:
     start: datetime
     end: datetime
     coverage: float
+    meter: str = ""
+    """Its name, where the site has several."""
+    accuracy_share: float | None = None
+    """The truth lies within ± this share of a reading; None = nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,8 @@ class EventInputs:
     node_clocks: tuple[NodeClock, ...] = ()
     pauses: tuple[PauseEvidence, ...] = ()
     ramp: Ramp = Ramp()
-    meter_boundary: str = "site"
-    meter_method: str = "meter"
+    meters: tuple[MeterSpan, ...] = (MeterSpan(-inf, inf, "", "meter", "site", None),)
+    """Which meter was read when, from before the notice to now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,11 @@ def settle_event(
         energy=energy,
         evidence=_evidence(inputs, reference, start, end, energy),
         curve=power_curve(inputs.meter, limits, start - _lead(start, settled_end), settled_end),
-        warnings=_warnings(event, reference, after_watts, delivered, energy),
+        warnings=_once(
+            *_warnings(event, reference, after_watts, delivered),
+            *_meter_warnings(inputs, reference, settled_end),
+            *energy.warnings,
+        ),
     )
 
 
@@ -219,21 +229,28 @@ def _evidence(
         ("meter, reference window", notice - reference.window_seconds, notice),
         ("meter, event window", start, end),
     ]
-    rows = [
-        Evidence(
-            series=name,
-            boundary=inputs.meter_boundary,
-            method=inputs.meter_method,
-            readings=inputs.meter.readings_in(a, b),
-            start=_utc(a),
-            end=_utc(b),
-            coverage=inputs.meter.integral(a, b).coverage,
-        )
-        for name, a, b in spans
-    ]
+    rows = [row for name, a, b in spans for row in _meter_evidence(inputs, name, a, b)]
     rows.append(_energy_evidence("meter, energy", energy.boundary, [energy.meter], energy))
     rows.append(_energy_evidence("GPUs, energy", "gpu", energy.gpus, energy))
     return tuple(rows)
+
+
+def _meter_evidence(
+    inputs: EventInputs, series: str, start: float, end: float
+) -> Iterator[Evidence]:
+    """A row for each meter that was read in a window, in the order of time."""
+    for span in within(inputs.meters, start, end):
+        yield Evidence(
+            series=series,
+            boundary=span.boundary,
+            method=span.method,
+            readings=inputs.meter.readings_in(span.start, span.end),
+            start=_utc(span.start),
+            end=_utc(span.end),
+            coverage=inputs.meter.integral(span.start, span.end).coverage,
+            meter=span.meter,
+            accuracy_share=span.accuracy_share,
+        )
 
 
 def _energy_evidence(
@@ -256,7 +273,6 @@ def _warnings(
     reference: Reference,
     after_watts: float | None,
     delivered: Delivery,
-    energy: EnergyReport,
 ) -> tuple[str, ...]:
     found = []
     if not any(row.scored for row in delivered.intervals):
@@ -271,7 +287,17 @@ def _warnings(
         found.append("clamped-to-authority")
     if event.unresolved_watts > 0:
         found.append("unresolved-watts")
-    return (*found, *(w for w in energy.warnings if w not in found))
+    return tuple(found)
+
+
+def _meter_warnings(inputs: EventInputs, reference: Reference, end: float) -> tuple[str, ...]:
+    """Of every meter that was read between the reference's beginning and the end."""
+    start = reference.frozen_at.timestamp() - reference.window_seconds
+    return meter_warnings((s.meter, s.method) for s in within(inputs.meters, start, end))
+
+
+def _once(*words: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words))
 
 
 def _utc(seconds: float) -> datetime:

@@ -20,6 +20,7 @@ from gridaware.control.dispatch import Dispatcher
 from gridaware.control.instructions import Alarm, Answer
 from gridaware.control.loop import Loop, SteadyClock
 from gridaware.control.machine import Machine
+from gridaware.control.meters import MeterOrder, MeterSpec
 from gridaware.control.observe import Observer
 from gridaware.control.replay import rebuild
 from gridaware.control.site import Site
@@ -50,13 +51,23 @@ from gridaware.sim.window import GpuSlot
 from gridaware.sim.world_jobs import Manner, SimRay
 from gridaware.sim.world_node import SimNode
 
-__all__ = ["EPOCH", "World", "WorldSpec"]
+__all__ = ["EPOCH", "World", "WorldMeter", "WorldSpec"]
 
 EPOCH = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 SILENCE_SECONDS = 5.0
 COMMIT_SECONDS = 0.05
 """What was appended longer ago than this is on the disk."""
 RECONNECT_SECONDS = (0.2, 1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class WorldMeter:
+    """One meter of the site."""
+
+    name: str = "main"
+    gain: float = 1.0
+    """What it shows more than the first, as a factor."""
+    accuracy_share: float = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,8 @@ class WorldSpec:
     overhead: SiteSpec = field(default_factory=SiteSpec)
     found_share: float = 1.0
     """The limit that stands on every GPU at the beginning, as a share of its default."""
+    meters: tuple[WorldMeter, ...] = (WorldMeter(),)
+    """In the order in which they are believed."""
 
 
 class _Ledger:
@@ -79,8 +92,8 @@ class _Ledger:
         self._times: list[float] = []
         self._durable = 0
 
-    def append(self, kind: str, body: Any, at: datetime) -> int:
-        del at
+    def append(self, kind: str, body: Any, at: datetime, *, must: bool = False) -> int:
+        del at, must
         self.entries.append((kind, dict(body)))
         self._times.append(self._now())
         return len(self.entries)
@@ -124,7 +137,12 @@ class World:
             lives=self.ray.lives,
             curves=book,
         )
-        self.meter = SimMeter(self.window, self.clock)
+        self.meters = {
+            meter.name: SimMeter(
+                self.window, self.clock, gain=meter.gain, accuracy_share=meter.accuracy_share
+            )
+            for meter in spec.meters
+        }
         self.ledger = _Ledger(self.seconds)
         self.control = _Control(self, epoch=1)
         self.nodes = {
@@ -255,6 +273,16 @@ class World:
         if math.isfinite(down_seconds):
             self.later(down_seconds, again)
 
+    def sag(self, depth: float, seconds: float, *, sensors: bool = False) -> None:
+        """Let meter (and sensors) show too little for a while; the work draws what it draws."""
+        header = self.window.header
+        header.meter_dip, header.sensor_dip = depth, depth if sensors else 0.0
+
+        def over() -> None:
+            header.meter_dip = header.sensor_dip = 0.0
+
+        self.later(seconds, over)
+
     def partition(self, node_id: str, seconds: float) -> None:
         """Cut a node's stream for a while; the controller notices within its silence time."""
         self.partitioned.add(node_id)
@@ -313,7 +341,7 @@ class _Control:
         self.world, self.epoch, self.alive = world, epoch, True
         run = rebuild(world.book, None, world.ledger.entries)
         self.machine: Machine = run.machine
-        self.observer = Observer()
+        self.observer = Observer(MeterOrder([MeterSpec(name) for name in world.meters]))
         dispatcher = Dispatcher(self, self, world.clock)
         self.loop = Loop(
             self.machine,
@@ -363,11 +391,11 @@ class _Control:
         self.world.later(1.0 / hz, self._tick)
 
     def _observe(self, moment: Moment) -> Observation:
-        try:
-            reading, energy = self.world.meter.read()
-            self.observer.on_meter(reading, energy, moment.seconds)
-        except Unavailable:
-            pass  # the observer falls back to the sum of devices
+        for name, meter in self.world.meters.items():
+            try:
+                self.observer.on_meter(name, *meter.read(), moment.seconds)
+            except Unavailable as error:
+                self.observer.on_meter_failed(name, error.message)
         self.observer.on_ray(self.world.ray.free_gpus())
         state = self.machine.state
         return self.observer.observe(moment, state.site.overhead, state.nodes.keys())

@@ -10,7 +10,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -55,7 +55,7 @@ from gridaware.wiring.curves import load_curves
 from gridaware.wiring.effects import ControlEffects
 from gridaware.wiring.handlers import Handlers, refusal_of
 from gridaware.wiring.identity import voucher
-from gridaware.wiring.meter_reader import MeterReader, open_meter
+from gridaware.wiring.meter_reader import meter_order, meter_readers
 from gridaware.wiring.policies import load_policy, rehearse
 from gridaware.wiring.recovery import quiet, recover, write_snapshot
 from gridaware.wiring.series import SeriesWriter
@@ -91,6 +91,7 @@ class ControlProcess:
             ConfigError: something in the settings is wrong.
         """
         self._settings, self._clock = settings, clock
+        self._async: asyncio.AbstractEventLoop | None = None
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         policy_dir = settings.control.policy_dir
         policy = load_policy(
@@ -99,7 +100,7 @@ class ControlProcess:
         site = settings.site_value(policy)
         book = load_curves()
         rehearse(policy, book)
-        meter = open_meter(settings.site.meter.module, settings.site.meter.options)
+        meters = meter_readers(settings, clock, self, self._hz)
         self._store = ControllerStore(
             settings.store_url, site_id=site.name, started_at=clock.wall()
         )
@@ -108,7 +109,7 @@ class ControlProcess:
         run = recover(self._store, reader, book, self._settler.watch)
         reader.close()
         self._steady = SteadyClock(clock, run.last)
-        self._observer = Observer()
+        self._observer = Observer(meter_order(settings))
         self._link = LinkServer(clock, silence_seconds=settings.control.silence_seconds)
         self._feeds = FeedRunner(clock, self._emit, self._refused, self._untold)
         runner = RayRunner(settings.ray.address, settings.ray_token())
@@ -129,9 +130,8 @@ class ControlProcess:
         self._handlers = Handlers(
             self._loop, self._store, self._feeds, runner, self._steady, self.effects
         )
-        self._meter = None if meter is None else MeterReader(meter, clock, self._metered, self._hz)
+        self._meters = meters
         self._site = site
-        self._async: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
         """Serve until cancelled; then leave every agent with its lease, and the store closed."""
@@ -184,8 +184,8 @@ class ControlProcess:
     def _start_threads(self) -> None:
         self._feeds.start()
         self._poller.start()
-        if self._meter is not None:
-            self._meter.start()
+        for meter in self._meters:
+            meter.start()
 
     async def _listen(self) -> None:
         """Hear signals on control's own port."""
@@ -230,8 +230,8 @@ class ControlProcess:
                     self.effects.publish("event", event_id)
 
     async def _close(self) -> None:
-        if self._meter is not None:
-            self._meter.stop()
+        for meter in self._meters:
+            meter.stop()
         self._poller.stop(2.0)
         self._feeds.stop()
         await self._link.stop()
@@ -299,13 +299,23 @@ class ControlProcess:
         del report
         _log.warning("feed %s could not be told: %s", feed_id, error)
 
-    def _metered(self, reading: Reading, energy: EnergyReading | None, seconds: float) -> None:
+    def on_meter(
+        self, name: str, reading: Reading, energy: EnergyReading | None, seconds: float
+    ) -> None:
+        """A meter was read, on its own thread."""
         del seconds
-        assert self._async is not None
-        with contextlib.suppress(RuntimeError):
-            self._async.call_soon_threadsafe(
-                lambda: self._observer.on_meter(reading, energy, self._steady.now().seconds)
-            )
+        self._in_loop(
+            lambda: self._observer.on_meter(name, reading, energy, self._steady.now().seconds)
+        )
+
+    def on_meter_failed(self, name: str, message: str) -> None:
+        """A meter could not be read, on its own thread."""
+        self._in_loop(lambda: self._observer.on_meter_failed(name, message))
+
+    def _in_loop(self, work: Callable[[], None]) -> None:
+        if self._async is not None:  # else nobody looks yet
+            with contextlib.suppress(RuntimeError):  # the loop is closing
+                self._async.call_soon_threadsafe(work)
 
     def _from_thread(self, stimulus: Stimulus | RunnerReported | SubmitFailed) -> None:
         assert self._async is not None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
@@ -220,6 +221,41 @@ def _clock(question: Question) -> Iterator[Check]:
         yield Check(Verdict.OK, "clock.synchronised", "the clock is disciplined")
 
 
+def _meters(question: Question) -> Iterator[Check]:
+    """Reads each meter of the site once, as the controller does, and says what it shows."""
+    from gridaware.wiring.meter_reader import open_meter
+    from gridaware.wiring.sections import DEVICE_SUM
+
+    site = question.settings.site
+    if not any(section.module != DEVICE_SUM for section in site.meters):
+        quality = site.overhead.quality
+        fact = f"power is the sum of the GPUs' sensors; the overhead between is {quality}"
+        yield Check(Verdict.OK, "meters.none", fact)
+    for section in site.meters:
+        if section.module == DEVICE_SUM:
+            continue
+        name = f"meters.{section.name}"
+        try:
+            meter = open_meter(section.module, section.options)
+            try:
+                reading, energy = meter.read()
+            finally:
+                meter.close()
+        except GridawareError as error:
+            yield _failed(name, error)
+            continue
+        share = section.accuracy_share or reading.accuracy_share
+        facts = [f"{reading.watts / 1000:.3f} kW", f"{reading.age_seconds:.1f} s old"]
+        facts.append("nobody says how sure" if share is None else f"within {100 * share:g} %")
+        facts.append("no counter" if energy is None else f"{energy.joules / 3.6e6:.1f} kWh counted")
+        fact, fix = ", ".join(facts), ""
+        if reading.age_seconds > section.stale_seconds:
+            fix = "Raise stale_seconds above twice the interval at which it is measured."
+        elif not 0 <= reading.watts < inf:
+            fix = "Set sign: -1 where its transformers are mounted the other way round."
+        yield Check(Verdict.WARN if fix else Verdict.OK, name, fact, fix)
+
+
 def _feeds(question: Question) -> Iterator[Check]:
     from gridaware.feeds import check_settings
 
@@ -302,6 +338,7 @@ PARTS: Mapping[str, Callable[[Question], Iterator[Check]]] = MappingProxyType(
         "store": _store,
         "nodes": _nodes,
         "clock": _clock,
+        "meters": _meters,
         "feeds": _feeds,
         "tls": _tls,
         "keys": _keys,

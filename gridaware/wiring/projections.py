@@ -183,6 +183,21 @@ def _policy(state: State, name: str, at: datetime) -> Projection | None:
     return "active", to_builtins(policy) | {"active": True, "updated_at": at}
 
 
+def _reading(state: State) -> dict[str, Any] | None:
+    """Whose word the site's power is, and how far it can be trusted."""
+    reading = state.reading
+    if reading is None:
+        return None
+    return {
+        "meter": reading.meter or None,
+        "method": reading.method,
+        "boundary": reading.boundary,
+        "quality": reading.quality,
+        "accuracy_share": reading.accuracy_share,
+        "age_seconds": reading.age_seconds,
+    }
+
+
 def _status(state: State, site: str, at: datetime) -> Projection:
     del site
     acting = [t.event.event_id for t in state.events.values() if t.event.state.acting]
@@ -197,6 +212,8 @@ def _status(state: State, site: str, at: datetime) -> Projection:
         "controller_epoch": state.controller_epoch,
         "power_watts": round(state.meter_watts, 1),
         "gpu_power_watts": round(state.gpu_watts, 1),
+        "meter": _reading(state),
+        "meters": [to_builtins(meter) for meter in state.meters],
         "target_watts": None if state.target_watts is None else round(state.target_watts, 1),
         "unresolved_watts": state.unresolved_watts,
         "firm_floor_broken": state.firm_floor_broken,

@@ -20,9 +20,11 @@ from gridaware.domain.target import HardLimit, Overhead, Ramp
 from gridaware.feeds.secrets import REFERENCE_PATTERN
 
 __all__ = [
+    "DEVICE_SUM",
     "AgentsSection",
     "ControlSection",
     "FeedSection",
+    "MeterSection",
     "ProgrammeSection",
     "RaySection",
     "SiteSection",
@@ -103,13 +105,29 @@ class RampSection(_Section):
         return Ramp(self.down_watts_per_minute, self.up_watts_per_minute)
 
 
-class MeterSection(_Section):
-    """Where the site's power is read."""
+DEVICE_SUM = "device_sum"
+"""The module that is none: the sum of the GPUs' sensors, through the overhead model."""
+OLD_DEVICE_SUM = "gridaware.devices.device_sum"
+"""Its name while a site could have one meter."""
 
-    module: str = "gridaware.devices.device_sum"
-    """Import path of a module with `open_meter`; the default adds up the GPUs and the overhead."""
-    options: dict[str, str] = {}
-    """Handed to `open_meter`."""
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class MeterSection(_Section):
+    """One meter of the site. The first in the order that is well is believed."""
+
+    name: str = Field(min_length=1, max_length=32, pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    """Shown in status, alarms and reports."""
+    module: str = Field(min_length=1, max_length=256)
+    """Import path of a module with `open_meter`; `device_sum` adds up the GPUs and the overhead."""
+    options: dict[str, Annotated[str, BeforeValidator(_text)]] = {}
+    """Handed to `open_meter`; docs/devices.md lists those of each module."""
+    accuracy_share: Annotated[_Number, Field(gt=0, lt=1)] | None = None
+    """The truth lies within ± this share of a reading; unset: what the meter says of itself."""
+    stale_seconds: Annotated[_Number, Field(ge=1, le=3600)] = 5.0
+    """An older reading is none; for a meter that is scraped, more than twice the interval."""
 
 
 class SiteSection(_Section):
@@ -122,11 +140,39 @@ class SiteSection(_Section):
     overhead: OverheadSection = OverheadSection()
     hard_limit: HardLimitSection | None = None
     ramp: RampSection = RampSection()
-    meter: MeterSection = MeterSection()
+    rating_watts: PositiveWatts | None = None
+    """The most that the site can draw; a meter that shows far more is not believed."""
+    meters: tuple[MeterSection, ...] = Field(default=(), max_length=16)
+    """Where its power is read: the first that is well is believed, the sum of devices last."""
     reference_window_seconds: Annotated[_Number, Field(gt=0, le=86400)] = 60.0
     """Meter before: the mean over this long before an event's first notice is its reference."""
     settle_after_seconds: Seconds = 60.0
     """Watched after the restore, so that a report sees a rebound."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_meter(cls, given: Any) -> Any:
+        """``meter``, of which there could be one, is read as an order of one."""
+        if not isinstance(given, dict) or "meter" not in given:
+            return given
+        if "meters" in given:
+            raise ValueError("give meters, the order, or meter, which is one of them, not both")
+        rest = {key: value for key, value in given.items() if key != "meter"}
+        one = given["meter"]
+        if not isinstance(one, dict) or one.get("module", OLD_DEVICE_SUM) == OLD_DEVICE_SUM:
+            return rest
+        return {**rest, "meters": [{"name": "site", **one}]}
+
+    @field_validator("meters")
+    @classmethod
+    def _named_once(cls, meters: tuple[MeterSection, ...]) -> tuple[MeterSection, ...]:
+        names = [meter.name for meter in meters]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the meter {twice[0]!r} is given twice")
+        if sum(meter.module == DEVICE_SUM for meter in meters) > 1:
+            raise ValueError("there is one sum of devices")
+        return meters
 
     @field_validator("time_zone")
     @classmethod

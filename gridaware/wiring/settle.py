@@ -18,6 +18,7 @@ from gridaware.domain.wire import Acknowledged, CheckpointReport, JobRegistered
 from gridaware.settlement.attribution import EnergyBook, Snapshot
 from gridaware.settlement.event_report import EventInputs, EventReport, settle_event
 from gridaware.settlement.impact import PauseEvidence
+from gridaware.settlement.meter_log import MeterLog
 from gridaware.settlement.response import NodeClock
 
 __all__ = ["Settler"]
@@ -34,7 +35,7 @@ class Settler:
     def __init__(self, overhead: Overhead) -> None:
         self.book = EnergyBook(overhead)
         self._meter: list[tuple[float, float]] = []
-        self._meter_boundary, self._meter_method = "site", "device_sum"
+        self._meters = MeterLog()
         self._before: dict[str, Snapshot] = {}
         self._limits: dict[str, list[tuple[float, float | None]]] = {}
         """Event → (UTC seconds, watts) of each limit it had: revisions make steps."""
@@ -67,11 +68,11 @@ class Settler:
         whole = observation.meter.quality is not Quality.MISSING
         if whole and (not self._meter or at > self._meter[-1][0]):
             self._meter.append((at, observation.meter.watts))
-        self._meter_boundary = observation.meter.boundary.value
-        self._meter_method = observation.meter.method.value
+            self._meters.note(observation.meter)
         if self._meter and len(self._meter) % 3600 == 0:
             oldest = at - METER_SECONDS
             self._meter = [point for point in self._meter if point[0] >= oldest]
+            self._meters.forget_before(oldest)
 
     def _on_acknowledged(self, ack: Acknowledged, moment: Moment) -> None:
         """Limits were read back on a node."""
@@ -160,8 +161,7 @@ class Settler:
             node_clocks=nodes,
             pauses=tuple(p for p in self._pauses.values() if p.requested_at >= since),
             ramp=state.site.ramp,
-            meter_boundary=self._meter_boundary,
-            meter_method=self._meter_method,
+            meters=self._meters.spans,
         )
         programme = state.site.programme(event.programme_id)
         try:

@@ -13,7 +13,7 @@ from gridaware.domain.signal import EventRequest, Quantity, TargetSpec
 from gridaware.domain.target import Overhead, Ramp
 from gridaware.planning.model import CurveBook
 from gridaware.sim.site import SiteSpec
-from gridaware.sim.world import World, WorldSpec
+from gridaware.sim.world import World, WorldMeter, WorldSpec
 from gridaware.wiring.curves import load_curves
 
 LEAN = SiteSpec().scaled(0.2)
@@ -48,8 +48,10 @@ def book() -> CurveBook:
 def make_world(book: CurveBook) -> Callable[..., World]:
     """A world of two 8-GPU nodes with three jobs at full draw, 40 s old."""
 
-    def make(seed: int = 1, **site: object) -> World:
-        world = World(seed, WorldSpec(replace(SITE, **site), overhead=LEAN), book)
+    def make(
+        seed: int = 1, meters: tuple[WorldMeter, ...] = (WorldMeter(),), **site: object
+    ) -> World:
+        world = World(seed, WorldSpec(replace(SITE, **site), overhead=LEAN, meters=meters), book)
         world.run(2)
         for tier, gpus in ((Tier.FIRM, 2), (Tier.FLEX_3, 6), (Tier.FLEX_2, 8)):
             world.submit(

@@ -246,3 +246,51 @@ def test_a_list_that_is_no_json_names_its_variable(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("GRIDAWARE__AGENTS__EXPECTED", "[n1")
     with pytest.raises(ConfigError, match=r"(?i)agents"):
         load_settings(None)
+
+
+def test_a_site_names_its_meters_in_the_order_in_which_they_are_believed(tmp_path: Path) -> None:
+    site = settings_of(
+        tmp_path,
+        """
+site:
+  rating_watts: 90000
+  meters:
+    - {name: main, module: gridaware.devices.modbus, options: {host: m, port: 1502, unit: 3}}
+    - {name: sum, module: device_sum, accuracy_share: 0.03}
+    - {name: scraped, module: gridaware.devices.prometheus, stale_seconds: 45}
+""",
+    ).site
+    assert [meter.name for meter in site.meters] == ["main", "sum", "scraped"]
+    assert site.meters[0].options == {"host": "m", "port": "1502", "unit": "3"}
+    assert (site.rating_watts, site.meters[2].stale_seconds) == (90000.0, 45.0)
+
+
+def test_the_one_meter_of_older_settings_is_an_order_of_one(tmp_path: Path) -> None:
+    old = "site: {meter: {module: gridaware.sim.meter, options: {window: /w}}}"
+    (meter,) = settings_of(tmp_path, old).site.meters
+    assert (meter.name, meter.module, meter.options) == (
+        "site",
+        "gridaware.sim.meter",
+        {"window": "/w"},
+    )
+    default = "site: {meter: {module: gridaware.devices.device_sum, options: {}}}"
+    assert settings_of(tmp_path, default).site.meters == ()
+
+
+@pytest.mark.parametrize(
+    ("site", "what"),
+    [
+        ("{meter: {module: a}, meters: []}", "not both"),
+        ("{meters: [{name: a, module: x}, {name: a, module: y}]}", "given twice"),
+        ("{meters: [{name: a, module: device_sum}, {name: b, module: device_sum}]}", "one sum"),
+        ("{meters: [{name: A b, module: x}]}", "name"),
+        ("{meters: [{name: a}]}", "module"),
+        ("{meters: [{name: a, module: x, accuracy_share: 2}]}", "accuracy_share"),
+        ("{meters: [{name: a, module: x, options: {unit: [1]}}]}", "unit"),
+        ("{meters: [{name: a, module: x, option: {}}]}", "option"),
+    ],
+)
+def test_meters_that_cannot_be_are_told_with_their_place(
+    tmp_path: Path, site: str, what: str
+) -> None:
+    assert any(what in line for line in complaints(tmp_path, f"site: {site}"))

@@ -2,18 +2,20 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gridaware.clock import ManualClock
-from gridaware.domain.errors import DeviceLost
+from gridaware.domain.errors import DeviceLost, Unavailable
 from gridaware.domain.fleet import LimitRange
+from gridaware.domain.reading import Boundary, EnergyReading, Method, Reading
 from gridaware.store.controller import ControllerStore
 from gridaware.wiring.config import load_settings
 from gridaware.wiring.doctor import PARTS, Question, Verdict, diagnose
@@ -175,3 +177,49 @@ def test_missing_permission_is_a_warning_and_a_lost_gpu_a_failure() -> None:
     found = lines(FakeDriver(settable=False, lost={"GPU-1"}))
     assert ("fail", "GPU-1 fell off the bus") in found
     assert ("warn", "this process may not set limits of GPUs 0, 1") in found
+
+
+def test_each_meter_is_read_once_and_says_what_it_shows(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checks(site, "meters") == [("ok", "meters.none")]
+    module = ModuleType("meter_of_a_doctor")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    shown = Reading(12_345.0, NOW, Boundary.SITE, Method.METER, accuracy_share=0.005)
+    said: dict[str, Reading | Exception] = {
+        "main": shown,
+        "old": replace(shown, age_seconds=60.0),
+        "turned": replace(shown, watts=-12_345.0),
+        "gone": Unavailable("meter-unreachable", "no route to host"),
+    }
+    closed = []
+
+    class Told:
+        def __init__(self, options: dict[str, str]) -> None:
+            self.name = options["name"]
+
+        def read(self) -> tuple[Reading, EnergyReading | None]:
+            told = said[self.name]
+            if isinstance(told, Exception):
+                raise told
+            return told, EnergyReading(7.2e6, "1", NOW, Boundary.SITE)
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    module.open_meter = Told  # type: ignore[attr-defined]
+    meters = [{"name": name, "module": module.__name__, "options": {"name": name}} for name in said]
+    meters += [{"name": "sum", "module": "device_sum"}, {"name": "no", "module": "nowhere"}]
+    flags = {"site": {"meters": meters}}
+    question = Question(load_settings(site, flags), ManualClock(NOW))
+    found = list(diagnose(question, ("meters",)))
+    assert [(check.verdict.value, check.name) for check in found] == [
+        ("ok", "meters.main"),
+        ("warn", "meters.old"),
+        ("warn", "meters.turned"),
+        ("fail", "meters.gone.meter-unreachable"),
+        ("fail", "meters.no.meter-module"),
+    ]
+    assert found[0].fact == "12.345 kW, 0.0 s old, within 0.5 %, 2.0 kWh counted"
+    assert all(check.fix for check in found[1:])
+    assert closed == list(said)
