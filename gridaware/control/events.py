@@ -71,6 +71,8 @@ def _confirm(turn: Turn, track: EventTrack) -> None:
     event = track.event
     if event.clocks.accepted_seconds is None or event.clocks.confirmed_seconds is not None:
         return
+    if turn.state.ride.frozen(turn.now.seconds):
+        return  # power that is only not seen is not confirmed
     if event.limit_watts is None or turn.state.meter_watts > event.limit_watts:
         track.below_since_seconds = None
         return

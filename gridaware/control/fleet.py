@@ -6,11 +6,12 @@ from gridaware.control.events import note_acknowledged
 from gridaware.control.state import GpuTrack, NodeTrack, Turn
 from gridaware.domain.fleet import Node
 from gridaware.domain.lease import Lease
-from gridaware.domain.reading import NodeObservation, Quality
+from gridaware.domain.reading import GpuObservation, NodeObservation, Quality
 from gridaware.domain.wire import Acknowledged, Hello, NodeFault
 
 __all__ = [
     "STALE_SECONDS",
+    "absorb_presence",
     "absorb_readings",
     "on_acknowledged",
     "on_fault",
@@ -21,6 +22,17 @@ __all__ = [
 
 STALE_SECONDS = 5.0
 """A node whose newest sample is older is not believed, and an alarm stands."""
+
+
+_OVER = (
+    "limit-not-set",
+    "device-lost",
+    "device-hung",
+    "device-reset-required",
+    "device-in-use",
+    "device-no-permission",
+)
+"""Alarms of a GPU that are over once it answers, or may be set, again."""
 
 
 def on_hello(turn: Turn, hello: Hello) -> bool:
@@ -43,12 +55,15 @@ def on_hello(turn: Turn, hello: Hello) -> bool:
         relay_id=hello.relay_id,
     )
     held, restoring = _held(hello)
+    if known is not None and _has_forgotten(known, hello):
+        node, held = _remember(turn, known, node)
     if known is None:
         known = NodeTrack(node, held, decision_id=held.lease_id, agent_socket=hello.agent_socket)
         state.nodes[hello.node_id] = known
     else:
         known.node = node
         known.agent_socket = hello.agent_socket
+        known.forgetful = hello.fresh
         if held.lease_id and held.lease_id != known.decision_id:
             # The agent obeyed a decision that the ledger lost in a crash, or it missed a later
             # one: either way it holds what it says.
@@ -74,6 +89,9 @@ def on_hello(turn: Turn, hello: Hello) -> bool:
         track = state.gpus.setdefault(gpu.gpu_id, GpuTrack(gpu.gpu_id, hello.node_id))
         track.node_id, track.error = hello.node_id, None
         track.enforced_watts = track.enforced_watts or gpu.found_limit_watts
+    if all(gpu.can_set for gpu in hello.gpus):
+        turn.calm("device-no-permission", hello.node_id)
+    for gpu in hello.gpus:
         if not gpu.can_set:
             turn.alarm(
                 "device-no-permission",
@@ -83,6 +101,32 @@ def on_hello(turn: Turn, hello: Hello) -> bool:
     turn.calm("node-lost", hello.node_id)
     turn.publish("node", hello.node_id)
     return restoring
+
+
+def _has_forgotten(known: NodeTrack, hello: Hello) -> bool:
+    """Whether an agent lost its journal while limits of ours stood: they were not found."""
+    same = (known.node.boot_id, known.node.driver_epoch) == (hello.boot_id, hello.driver_epoch)
+    return hello.fresh and same and bool(known.limits_watts)
+
+
+def _remember(turn: Turn, known: NodeTrack, node: Node) -> tuple[Node, Lease]:
+    """The node with the limits that were found, and the lease that it has forgotten."""
+    found = {gpu.gpu_id: gpu.found_limit_watts for gpu in known.node.gpus}
+    gpus = tuple(
+        replace(gpu, found_limit_watts=max(gpu.found_limit_watts, found[gpu.gpu_id]))
+        if gpu.gpu_id in known.limits_watts and gpu.gpu_id in found
+        else gpu
+        for gpu in node.gpus
+    )
+    turn.alarm(
+        "journal-lost",
+        f"the agent of {node.node_id} has lost its journal; it is told what was found",
+        node.node_id,
+    )
+    ends = known.lease_ends_seconds
+    left = None if ends is None else max(ends - turn.now.seconds, 0.0)
+    lease = replace(known.lease, duration_seconds=left) if known.lease.limits_watts else known.lease
+    return replace(node, gpus=gpus), lease
 
 
 def _held(hello: Hello) -> tuple[Lease, bool]:
@@ -130,7 +174,7 @@ def on_acknowledged(turn: Turn, ack: Acknowledged) -> None:
 def on_fault(turn: Turn, fault: NodeFault) -> None:
     """An agent reports something a person should know."""
     subject = fault.gpu_id or fault.node_id
-    if fault.code == "gpu-back":
+    if fault.code in {"gpu-back", "permission-back"}:
         _gpu_back(turn, subject)
         return
     if fault.code == "limit-obeyed":
@@ -144,7 +188,7 @@ def _gpu_back(turn: Turn, gpu_id: str) -> None:
     gpu = turn.state.gpus.get(gpu_id)
     if gpu is not None:
         gpu.error = None
-    for code in ("limit-not-set", "device-lost", "device-hung", "device-reset-required"):
+    for code in _OVER:
         turn.calm(code, gpu_id)
 
 
@@ -175,7 +219,28 @@ def absorb_readings(turn: Turn, nodes: tuple[NodeObservation, ...]) -> None:
                 gpu.power_watts = 0.0  # nobody knows; what it drew before is no better
                 continue
             gpu.power_watts = reading.power_watts
-            gpu.enforced_watts = reading.enforced_limit_watts
-            gpu.job_id = reading.job_id
-            gpu.unmanaged = reading.unmanaged
-            gpu.seen_seconds = turn.now.seconds
+            if reading.quality is Quality.GOOD:
+                gpu.read_seconds = turn.now.seconds - node.age_seconds
+            _see(turn, gpu, reading)
+
+
+def absorb_presence(turn: Turn, nodes: tuple[NodeObservation, ...]) -> None:
+    """Remember who is there and what holds, of a reading whose watts are not believed."""
+    for node in nodes:
+        if node.age_seconds > STALE_SECONDS:
+            continue
+        turn.calm("node-silent", node.node_id)
+        for reading in node.gpus:
+            gpu = turn.state.gpus.get(reading.gpu_id)
+            if gpu is None or reading.quality is Quality.MISSING:
+                continue
+            if gpu.job_id != reading.job_id:  # other work draws otherwise
+                gpu.power_watts = reading.power_watts
+            _see(turn, gpu, reading)
+
+
+def _see(turn: Turn, gpu: GpuTrack, reading: GpuObservation) -> None:
+    gpu.enforced_watts = reading.enforced_limit_watts
+    gpu.job_id = reading.job_id
+    gpu.unmanaged = reading.unmanaged
+    gpu.seen_seconds = turn.now.seconds

@@ -15,6 +15,7 @@ from gridaware.domain.wire import (
 )
 
 __all__ = [
+    "GRID",
     "advance_jobs",
     "ask_again",
     "move_job",
@@ -40,6 +41,8 @@ RETRY_SECONDS = 5.0
 IDLE_FACTOR, IDLE_MARGIN_WATTS = 1.3, 15.0
 """A GPU counts as left when it draws no more than this above its model's idle power."""
 OPEN_JOBS = 100_000
+GRID = "event"
+"""Who paused or stopped a job, where it was no user."""
 
 
 def move_job(
@@ -351,8 +354,15 @@ def on_attempt(turn: Turn, attempt: AttemptStatus) -> None:
     if attempt.status == "pending" or not job.state.on_gpus:
         return
     track.ended = attempt.status
+    if attempt.status == "lost":
+        return  # no failure of its own; it is queued again once its processes are gone
     track.job = replace(job, exit_code=attempt.exit_code)
-    if track.stopping or attempt.status == "stopped":
+    for_grid = track.stopping == GRID
+    if for_grid:
+        track.stopping = ""  # it may have ended otherwise just before
+    if for_grid and attempt.status == "stopped":
+        move_job(turn, track, "StoppedForGrid")
+    elif track.stopping or attempt.status == "stopped":
         move_job(turn, track, "StoppedByUser")
     elif attempt.status == "succeeded":
         move_job(turn, track, "Succeeded")
@@ -390,7 +400,10 @@ def advance_jobs(turn: Turn) -> None:
     """What time does to jobs: pauses are proved or given up, silence is noticed."""
     for track in turn.state.jobs.values():
         state = track.job.state
-        if state is JobState.PAUSING:
+        if track.ended == "lost" and not track.nodes and state.on_gpus and not track.saved:
+            move_job(turn, track, "ClusterLost")
+            track.retry_seconds = turn.now.seconds + RETRY_SECONDS
+        elif state is JobState.PAUSING:
             _prove_pause(turn, track)
         elif state in {JobState.RUNNING, JobState.CAPPED} and track.job.spec.pausable:
             silent = turn.now.seconds - track.progress_seconds

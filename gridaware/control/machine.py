@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gridaware.control import events, fleet, jobs, power, readings, signals
+from gridaware.control import arming, events, fleet, jobs, power, readings, signals
+from gridaware.control.fired import on_fired
 from gridaware.control.instructions import Instruction
+from gridaware.control.released import note_releases, release_fleet
+from gridaware.control.ridethrough import RideThrough
 from gridaware.control.state import State, Turn
 from gridaware.control.stimuli import (
     Dispatched,
     EventCommanded,
     FeedAdded,
     FeedRemoved,
+    FleetReleased,
     InputRefused,
     JobCommanded,
     JobSubmitted,
@@ -33,7 +37,9 @@ from gridaware.domain.errors import Bug
 from gridaware.domain.moment import Moment
 from gridaware.domain.wire import (
     Acknowledged,
+    ArmedAcknowledged,
     CheckpointReport,
+    Fired,
     Hello,
     JobGone,
     JobProgress,
@@ -69,6 +75,7 @@ class Machine:
 def _started(turn: Turn, stimulus: Started) -> None:
     state = turn.state
     state.controller_epoch = stimulus.controller_epoch
+    state.ride = RideThrough()
     for node in state.nodes.values():
         # Each agent says hello again and is then told everything anew. Sequences go on, since
         # events may still wait for the acknowledgement of one.
@@ -111,7 +118,16 @@ def _feed_removed(turn: Turn, stimulus: FeedRemoved) -> None:
 def _signal(turn: Turn, stimulus: SignalReceived) -> None:
     signals.on_signal(turn, stimulus.signal)
     events.advance_events(turn)
-    power.steer(turn, urgent=True)
+    _answer_grid(turn, urgent=True)
+
+
+def _answer_grid(turn: Turn, *, urgent: bool) -> None:
+    """What is armed answers first; the plan answers what nothing armed, or not all of it, did."""
+    shot = arming.fire(turn)
+    if shot is None or not shot.enough:
+        power.steer(turn, urgent=urgent or shot is not None)
+    if shot is not None and not shot.enough:
+        arming.note_shot(turn, shot)
 
 
 def _event_commanded(turn: Turn, stimulus: EventCommanded) -> None:
@@ -138,8 +154,9 @@ def _tick(turn: Turn, stimulus: Tick) -> None:
     turn.forget_told_alarms()
     jobs.advance_jobs(turn)
     events.advance_events(turn)
-    power.steer(turn, urgent=False)
+    _answer_grid(turn, urgent=False)
     power.start_jobs(turn)
+    arming.refresh(turn)
 
 
 def _runner(turn: Turn, stimulus: RunnerReported) -> None:
@@ -149,14 +166,45 @@ def _runner(turn: Turn, stimulus: RunnerReported) -> None:
 
 def _hello(turn: Turn, stimulus: Hello) -> None:
     restoring = fleet.on_hello(turn, stimulus)
+    arming.forget(turn, stimulus.node_id)
+    if note_releases(turn, stimulus):
+        power.steer(turn, urgent=True)
     if not restoring:
         power.resend(turn, stimulus.node_id)
+        if stimulus.fired is not None:
+            _fired(turn, stimulus.fired)
     jobs.ask_again(turn, stimulus.node_id)
+
+
+def _fired(turn: Turn, stimulus: Fired) -> None:
+    """A node has acted by itself: adopt it, bring the others into line, and the node, too."""
+    node = turn.state.nodes.get(stimulus.node_id)
+    if node is None:
+        return
+    before = node.sequence
+    on_fired(turn, stimulus)
+    events.advance_events(turn)
+    _answer_grid(turn, urgent=True)
+    if node.sequence == before:
+        power.resend(turn, stimulus.node_id)
+
+
+def _fault(turn: Turn, fault: NodeFault) -> None:
+    fleet.on_fault(turn, fault)
+    if fault.code == "frequency-blip":
+        turn.state.ride = turn.state.ride.declared(turn.now.seconds)
+    if fault.code == "trigger-refused" and fault.node_id in turn.state.nodes:
+        power.resend(turn, fault.node_id)  # what the trigger meant, said in full
+
+
+def _fleet_released(turn: Turn, stimulus: FleetReleased) -> None:
+    release_fleet(turn, stimulus)
+    power.steer(turn, urgent=True)
 
 
 def _checkpoint(turn: Turn, report: CheckpointReport) -> None:
     jobs.on_checkpoint_report(turn, report)
-    if report.outcome == "left":
+    if report.outcome == "left" and not turn.state.ride.frozen(turn.now.seconds):
         # Whoever was capped to bridge the pause gets the watts back at once.
         power.steer(turn, urgent=True)
 
@@ -175,12 +223,15 @@ _HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = MappingProxyType(
         InputRefused: _refused,
         Dispatched: lambda turn, s: events.note_dispatched(turn, s.decision_id),
         EventCommanded: _event_commanded,
+        FleetReleased: _fleet_released,
         Tick: _tick,
         Hello: _hello,
         NodeLost: lambda turn, s: fleet.on_node_lost(turn, s.node_id),
-        NodeFault: fleet.on_fault,
+        NodeFault: _fault,
+        Fired: _fired,
         NodeCommanded: lambda turn, s: fleet.on_node_command(turn, s.node_id, s.verb),
         Acknowledged: fleet.on_acknowledged,
+        ArmedAcknowledged: arming.on_armed,
         JobSubmitted: jobs.on_job_submitted,
         JobCommanded: jobs.on_job_command,
         RunnerReported: _runner,

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gridaware.control.events import note_decided, note_restored
+from gridaware.control.follow import escalate, keep_astray
 from gridaware.control.guard import guarded, same_limits
 from gridaware.control.instructions import Decide, SampleAt, SendLease
 from gridaware.control.jobs import move_job, request_pause, start_attempt
 from gridaware.control.phase import all_back, held, note_phase
+from gridaware.control.shortfall import note_nothing_short, note_shortfall
 from gridaware.control.situation import (
     Question,
     admissions,
@@ -27,10 +29,12 @@ from gridaware.domain.job import JOB_LIFE, JobState
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.plan import Action, ActionKind, Plan
 from gridaware.domain.programme import SignalLoss
+from gridaware.domain.target import PowerTarget
 from gridaware.planning.slots import restore_slots
 from gridaware.planning.strategies import STRATEGIES
+from gridaware.planning.targets import is_rising
 
-__all__ = ["resend", "start_jobs", "steer"]
+__all__ = ["lease_terms", "note_cap", "pace", "resend", "start_jobs", "steer"]
 
 PLAN_SECONDS = 1.0
 """Between two plans of one event: silicon, sensors and the one-second mean must settle first."""
@@ -52,12 +56,15 @@ def steer(turn: Turn, *, urgent: bool) -> None:
     returning = [t.event for t in state.events.values() if t.event.state is EventState.RAMPING_UP]
     note_phase(turn, acting, returning=bool(returning))
     target = target_of(turn)
-    state.target_watts = target.limit_watts
+    before, state.target_watts = state.target_watts, target.limit_watts
     busy = acting or returning or waiting_jobs(state) or state.target_watts is not None
     if not (busy or any(not node.lease.empty for node in state.nodes.values())):
         _note_nothing_asked(turn)
         return
     new = any(not t.decision_id for t in state.events.values() if t.event.state.acting)
+    asked = urgent or new or _falls(target, before)
+    if state.ride.frozen(now.seconds) and not asked:
+        return  # no reading is believed now: what moves is what the grid asks
     if not (urgent or new) and now.seconds - state.planned_seconds < PLAN_SECONDS:
         return
     state.planned_seconds = now.seconds
@@ -71,6 +78,14 @@ def steer(turn: Turn, *, urgent: bool) -> None:
         state.release_seconds = state.ceiling_watts = None
 
 
+def _falls(target: PowerTarget, before_watts: float | None) -> bool:
+    """Whether less may be drawn than a moment ago."""
+    limit = target.limit_watts
+    if limit is None or is_rising(target):
+        return False
+    return before_watts is None or limit < before_watts - 1.0
+
+
 def _adopt(
     turn: Turn,
     plan: Plan,
@@ -81,12 +96,16 @@ def _adopt(
     state = turn.state
     event_ids = tuple(e.event_id for e in acting or returning)
     caps = _carry_out_actions(turn, plan, question)
-    by_node = _by_node(state, guarded(caps, _gpus(state)))
-    duration, signal_loss = _lease_terms(turn, acting)
+    keep_astray(turn, plan, question, caps)
+    limits = guarded(caps, _gpus(state))
+    clocks = _of_nodes(state, escalate(turn, plan, question, limits, acting))
+    by_node = _by_node(state, limits)
+    duration, signal_loss = lease_terms(turn, acting)
     changed = {
         node_id: limits
         for node_id, limits in by_node.items()
         if not same_limits(state.nodes[node_id].limits_watts, limits)
+        or _other_clocks(state.nodes[node_id], clocks.get(node_id, {}))
         or bool(state.nodes[node_id].lease.limits_watts) != (bool(limits) and bool(event_ids))
         or (
             limits
@@ -94,7 +113,7 @@ def _adopt(
             and _ends_otherwise(turn, state.nodes[node_id], duration, renewing=not acting)
         )
     }
-    _note_shortfall(turn, plan, question, acting)
+    note_shortfall(turn, plan, question, acting)
     new_events = any(not t.decision_id for t in state.events.values() if t.event.state.acting)
     if not changed and not new_events:
         return
@@ -103,7 +122,7 @@ def _adopt(
     lease = Lease(
         decision_id, duration_seconds=duration, signal_loss=signal_loss, event_ids=event_ids
     )
-    sequences = _send(turn, lease, changed, by_node)
+    sequences = _send(turn, lease, changed, by_node, clocks)
     turn.emit(
         Decide(
             decision_id=decision_id,
@@ -130,8 +149,9 @@ def _adopt(
     note_decided(turn, decision_id, sequences)
     moved = abs(plan.expected_at_once_watts - state.gpu_watts)
     if new_events or moved > LARGE_CHANGE * state.gpu_watts:
+        state.commanded_seconds = turn.now.seconds
         state.busy_until_seconds = turn.now.seconds + FAST_SECONDS
-        _pace(turn, fast=True)
+        pace(turn, fast=True)
     turn.publish("status", "site")
 
 
@@ -156,11 +176,11 @@ def _carry_out_actions(turn: Turn, plan: Plan, question: Question) -> dict[str, 
         elif resumes:
             start_attempt(turn, track)
         else:
-            _note_cap(turn, action, capped=capped)
+            note_cap(turn, action, capped=capped)
     return caps
 
 
-def _note_cap(turn: Turn, action: Action, *, capped: bool) -> None:
+def note_cap(turn: Turn, action: Action, *, capped: bool) -> None:
     """Show on the job whether, and how deep, it is capped."""
     track = turn.state.jobs[action.job_id]
     cap = round(action.cap_watts, 1) if capped else None
@@ -173,37 +193,12 @@ def _note_cap(turn: Turn, action: Action, *, capped: bool) -> None:
         move_job(turn, track, "Uncapped")
 
 
-def _note_shortfall(turn: Turn, plan: Plan, question: Question, acting: list[GridEvent]) -> None:
-    """Watts that cannot be shed are never hidden; nor is a firm job that had to give."""
-    state = turn.state
-    slope = state.site.overhead.slope
-    rising = question.situation.rising
-    state.unresolved_watts = 0.0 if rising else round(plan.shortfall_watts * slope, 1)
-    state.firm_floor_broken = plan.firm_floor_broken
-    state.admission_stopped = plan.stop_admission
-    if state.unresolved_watts > 0.5:
-        turn.alarm(
-            "unresolved-watts",
-            f"{state.unresolved_watts / 1e3:.2f} kW of the target cannot be shed",
-        )
-        for event in acting:
-            track = state.events[event.event_id]
-            if state.unresolved_watts > track.event.unresolved_watts:
-                track.event = replace(track.event, unresolved_watts=state.unresolved_watts)
-                turn.publish("event", event.event_id)
-    else:
-        turn.calm("unresolved-watts")
-    if plan.firm_floor_broken:
-        turn.alarm("firm-floor-broken", "firm jobs are capped: nothing else meets what binds")
-    else:
-        turn.calm("firm-floor-broken")
-
-
 def _send(
     turn: Turn,
     terms: Lease,
     changed: Mapping[str, Mapping[str, float]],
     by_node: Mapping[str, Mapping[str, float]],
+    clocks_mhz: Mapping[str, Mapping[str, float]],
 ) -> dict[str, int]:
     """Send each changed node its whole desired state; the sequences, by node."""
     state, decision_id, event_ids = turn.state, terms.lease_id, terms.event_ids
@@ -229,6 +224,7 @@ def _send(
             duration_seconds=duration,
             slot=slots.get(node_id, RestoreSlot()),
             standing_watts=tuple(node.standing_watts.items()),
+            clocks_mhz=tuple(clocks_mhz.get(node_id, {}).items()),
         )
         node.limits_watts, node.lease_seconds = dict(limits), turn.now.seconds
         node.lease_ends_seconds = None if duration is None else turn.now.seconds + duration
@@ -255,7 +251,7 @@ def _standing(
     return {gpu_id: max(before[gpu_id], limits[gpu_id]) for gpu_id in limits if gpu_id in before}
 
 
-def _lease_terms(turn: Turn, acting: list[GridEvent]) -> tuple[float | None, SignalLoss]:
+def lease_terms(turn: Turn, acting: list[GridEvent]) -> tuple[float | None, SignalLoss]:
     """How long the limits hold without us: to the last end of what acts, or open."""
     if not acting:
         return RAMP_UP_LEASE_SECONDS, SignalLoss()
@@ -279,22 +275,31 @@ def _ends_otherwise(turn: Turn, node: NodeTrack, duration: float | None, *, rene
 
 def _note_nothing_asked(turn: Turn) -> None:
     """Nothing is asked and nothing stands: nothing is short, and the way back is over."""
-    state = turn.state
-    state.unresolved_watts, state.firm_floor_broken, state.admission_stopped = 0.0, False, False
-    state.release_seconds = state.ceiling_watts = None
-    turn.calm("unresolved-watts")
-    turn.calm("firm-floor-broken")
+    note_nothing_short(turn)
+    turn.state.release_seconds = turn.state.ceiling_watts = None
 
 
 def _gpus(state: State) -> dict[str, Gpu]:
     return {gpu.gpu_id: gpu for node in state.nodes.values() for gpu in node.node.gpus}
 
 
+def _other_clocks(node: NodeTrack, clocks_mhz: Mapping[str, float]) -> bool:
+    """Whether the clocks that a node was told differ from those that it shall keep."""
+    return node.node.connected and dict(node.lease.clocks_mhz) != clocks_mhz
+
+
+def _of_nodes(state: State, by_gpu: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """The same numbers, by the node of each GPU."""
+    by_node: dict[str, dict[str, float]] = {}
+    for gpu_id, number in by_gpu.items():
+        by_node.setdefault(state.gpus[gpu_id].node_id, {})[gpu_id] = number
+    return by_node
+
+
 def _by_node(state: State, limits: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """The same limits, by node; a node without any is there with none."""
     by_node: dict[str, dict[str, float]] = {node_id: {} for node_id in state.nodes}
-    for gpu_id, watts in limits.items():
-        by_node[state.gpus[gpu_id].node_id][gpu_id] = watts
+    by_node |= _of_nodes(state, limits)
     for node_id, node in state.nodes.items():
         if not node.node.connected:  # it cannot be told: it keeps what it has
             by_node[node_id] = dict(node.limits_watts)
@@ -313,7 +318,7 @@ def resend(turn: Turn, node_id: str) -> None:
     turn.emit(SendLease(node_id, node.sequence, node.decision_id or "none", node.lease))
 
 
-def _pace(turn: Turn, *, fast: bool) -> None:
+def pace(turn: Turn, *, fast: bool) -> None:
     """Read the world ten times a second around commands, else once."""
     state = turn.state
     hz = FAST_HZ if fast or turn.now.seconds < state.busy_until_seconds else SLOW_HZ
@@ -334,7 +339,7 @@ def _ray_has_too_few(turn: Turn, track: JobTrack) -> bool:
 
 def start_jobs(turn: Turn) -> None:
     """Start what the queue allows; nothing while the site is held down or comes back."""
-    _pace(turn, fast=False)
+    pace(turn, fast=False)
     state = turn.state
     acting = any(t.event.state.acting for t in state.events.values())
     closed = acting or state.release_seconds is not None or state.admission_stopped

@@ -4,17 +4,22 @@ Readings that a disturbed supply made are not believed (:mod:`gridaware.control.
 they are sound again everything stays as the last sound ones left it.
 """
 
-from gridaware.control.fleet import absorb_readings
-from gridaware.control.metered import take_meter, uncertain_share
+from gridaware.control.fleet import absorb_presence, absorb_readings
+from gridaware.control.follow import absorb_following
+from gridaware.control.metered import note_meters, take_meter, uncertain_share
+from gridaware.control.ridethrough import SAG_SHARE
 from gridaware.control.situation import absorb_jobs, absorb_unmanaged, target_of
 from gridaware.control.state import METER_HISTORY, Turn
-from gridaware.domain.reading import Observation, Quality
+from gridaware.domain.job import JobState
+from gridaware.domain.reading import Method, NodeObservation, Observation, Quality
 from gridaware.planning.targets import is_rising
 
 __all__ = ["absorb", "track_readings"]
 
 RAY_SILENT_SECONDS = 15.0
 METER_SETTLE_SECONDS = 2.0
+RESPONSE_SECONDS = 3.0
+"""After a large command meter and sensors do not yet tell of the same moment."""
 UNHEARD_SECONDS = 60.0
 """What an earlier controller knew of a node stands for this long."""
 OFFSET_SECONDS = 10.0
@@ -24,17 +29,94 @@ OFFSET_SECONDS = 10.0
 def absorb(turn: Turn, observation: Observation) -> None:
     """Take one reading of the world in."""
     state, now = turn.state, turn.now
+    _take_ray(turn, observation)
+    note_meters(turn, observation)
+    if _disturbed(turn, observation):
+        absorb_presence(turn, observation.nodes)
+        return
     state.gpu_watts = observation.gpu_watts + _unheard_watts(turn, observation)
     take_meter(turn, observation)
-    _take_ray(turn, observation)
     whole = observation.meter.quality is not Quality.MISSING
     if whole and (not state.meter or now.seconds - state.meter[-1][0] >= 0.9):
         state.meter.append((now.seconds, state.meter_watts))
         del state.meter[:-METER_HISTORY]
     absorb_readings(turn, observation.nodes)
+    absorb_following(turn)
     absorb_jobs(turn, observation.jobs)
     absorb_unmanaged(turn)
     track_readings(turn)
+
+
+def _disturbed(turn: Turn, observation: Observation) -> bool:
+    """Whether the reading is, or follows too closely on, one that a disturbed supply made."""
+    state, now = turn.state, turn.now.seconds
+    before = state.ride
+    state.ride = before.look(
+        now,
+        observation.meter,
+        sags=_sags(turn, observation),
+        known=bool(state.meter),
+        responding=now - state.commanded_seconds < RESPONSE_SECONDS,
+    )
+    frozen = state.ride.frozen(now)
+    # A meter that is silent or has changed has alarms of its own.
+    if state.ride.count > before.count and state.ride.cause != "meter-gap":
+        turn.alarm(
+            "supply-disturbed",
+            f"readings are not believed ({state.ride.cause}): limits stay as they are",
+            state.ride.cause,
+        )
+    return frozen
+
+
+def _sags(turn: Turn, observation: Observation) -> bool:
+    """Whether meter or sensors show far less than is drawn.
+
+    What is drawn is what each GPU drew by the last sound reading, or the limit that it has got
+    since; of one whose work has changed, what it draws now.
+    """
+    state = turn.state
+    if not state.meter:
+        return False
+    metered = observation.meter.quality is Quality.GOOD
+    metered &= observation.meter.method is not Method.DEVICE_SUM
+    sensed = observation.gpu_watts
+    low_meter = metered and observation.meter.watts < SAG_SHARE * state.meter_watts
+    if not (low_meter or sensed < SAG_SHARE * state.gpu_watts):
+        return False  # nothing has fallen: no need to look at each GPU
+    drawn = sum(_drawn(turn, node) for node in observation.nodes)
+    at_meter = state.meter_of(drawn) * (1.0 + state.tracker.bias)
+    return sensed < SAG_SHARE * drawn or (
+        metered and observation.meter.watts < SAG_SHARE * min(at_meter, state.meter_watts)
+    )
+
+
+def _drawn(turn: Turn, node: NodeObservation) -> float:
+    """What the GPUs of one node draw at least, by all that is known but their sensors now."""
+    state = turn.state
+    track = state.nodes.get(node.node_id)
+    limits = {} if track is None else track.limits_watts
+    watts = 0.0
+    for seen in node.gpus:
+        gpu = state.gpus.get(seen.gpu_id)
+        works = seen.quality is not Quality.MISSING and (seen.unmanaged or seen.job_id is not None)
+        if gpu is None or not works or gpu.job_id != seen.job_id:
+            watts += seen.power_watts
+        elif _leaving(turn, gpu.job_id):
+            watts += min(seen.power_watts, turn.idle_watts_of(seen.gpu_id))
+        else:
+            watts += min(gpu.power_watts, limits.get(seen.gpu_id, gpu.power_watts))
+    return watts
+
+
+def _leaving(turn: Turn, job_id: str | None) -> bool:
+    """Whether the job may drop its load at any moment, of its own accord or asked to."""
+    track = None if job_id is None else turn.state.jobs.get(job_id)
+    return track is not None and track.job.state not in {
+        JobState.RUNNING,
+        JobState.CAPPED,
+        JobState.STALLED,
+    }
 
 
 def _take_ray(turn: Turn, observation: Observation) -> None:
@@ -81,8 +163,16 @@ def track_readings(turn: Turn) -> None:
         target_watts=None if is_rising(target) and hard is None else target.limit_watts,
         interval_seconds=interval,
         interval_from_seconds=None if aim is None else _ready_seconds(turn, aim.event_ids),
+        until_seconds=None if aim is None else _until_seconds(turn, aim.event_ids),
         uncertain_share=uncertain_share(state),
     )
+
+
+def _until_seconds(turn: Turn, event_ids: tuple[str, ...]) -> float | None:
+    """When what binds ends; None = it has no end, or nothing is owed."""
+    track = turn.state.events.get(event_ids[0]) if event_ids else None
+    end = None if track is None else track.event.request.end
+    return None if end is None else turn.now.seconds + (end - turn.now.wall).total_seconds()
 
 
 def _ready_seconds(turn: Turn, event_ids: tuple[str, ...]) -> float | None:

@@ -37,6 +37,8 @@ PAUSE_OVERHEAD_SECONDS = 20.0
 PAUSED_PRIORITY = 1_000_000
 """Above every priority that a user may ask for."""
 UNMANAGED = "unmanaged:"
+UNSEEN_SECONDS = 5.0
+"""From a job's first word to the reading that shows its GPUs, at most."""
 _SEEN = {JobState.RUNNING, JobState.CAPPED, JobState.STALLED, JobState.PAUSING}
 _COMING = {JobState.STARTING, JobState.RESUMING}
 
@@ -84,7 +86,9 @@ def _learn(turn: Turn, track: JobTrack, tracks: list[GpuTrack]) -> None:
         return
     cap = min(gpu.enforced_watts for gpu in tracks)
     # A GPU that did not take its limit draws what it likes; the slowest still sets the pace.
-    under = [gpu.power_watts for gpu in tracks if gpu.enforced_watts <= 1.01 * cap]
+    under = [g.power_watts for g in tracks if g.enforced_watts <= 1.01 * cap and not g.astray]
+    if not under:
+        return
     rate = track.steps_per_second if since >= STEADY_SECONDS else None
     learned = track.learner.observe(cap, sum(under) / len(under), rate)
     if learned.differs(track.learner):
@@ -118,7 +122,7 @@ def target_of(turn: Turn) -> PowerTarget:
     state = turn.state
     release = None
     ramp = state.site.ramp.up_watts_per_minute
-    if state.release_seconds is not None and ramp is not None:
+    if state.release_seconds is not None and ramp is not None and not state.ramp_waived:
         release = Release(state.release_seconds, state.release_watts, _ceiling(turn, ramp))
     descent = None
     if state.descent_seconds is not None:
@@ -165,7 +169,7 @@ def question_of(
         if view is not None:
             some_late = any(gpu.gpu_id in late for gpu in tracks)
             views.append(as_it_stands(view) if some_late else view)
-            gpus_of[job_id] = tuple(gpu.gpu_id for gpu in tracks)
+            gpus_of[job_id] = tuple(gpu.gpu_id for gpu in tracks) or _awaited(turn, track)
     for view, gpu_id in _unmanaged(turn):
         views.append(as_it_stands(view) if gpu_id in late else view)
         gpus_of[view.job_id] = (gpu_id,)
@@ -188,6 +192,26 @@ def question_of(
     return Question(situation, gpus_of, target)
 
 
+def _awaited(turn: Turn, track: JobTrack) -> tuple[str, ...]:
+    """The GPUs on which a job that comes may appear: those that it had, else whichever are free.
+
+    They are capped before it is there, or its first second would be uncapped.
+    """
+    if track.job.state not in _COMING and not _unseen(turn, track):
+        return ()
+    gpus = turn.state.gpus
+    free = {g.gpu_id for g in gpus.values() if g.job_id is None and not g.unmanaged}
+    had = tuple(gpu_id for gpu_id in track.job.gpu_ids if gpu_id in free)
+    return had if len(had) == track.job.spec.gpus else tuple(g for g in gpus if g in free)
+
+
+def _unseen(turn: Turn, track: JobTrack) -> bool:
+    """Whether it is said to run and no reading has shown on which GPUs."""
+    state = track.job.state
+    came = turn.now.seconds - track.state_seconds < UNSEEN_SECONDS
+    return state in {JobState.RUNNING, JobState.CAPPED} and came
+
+
 def _view(
     turn: Turn, track: JobTrack, tracks: list[GpuTrack], gpus: dict[str, Gpu]
 ) -> JobView | None:
@@ -198,7 +222,8 @@ def _view(
     """
     job, spec = track.job, track.job.spec
     by_event = track.paused_by in {"", "event"}
-    off = job.state in _COMING or (job.state is JobState.PAUSED and by_event)
+    unseen = not tracks and _unseen(turn, track)
+    off = unseen or job.state in _COMING or (job.state is JobState.PAUSED and by_event)
     if not off:
         tracks = [gpu for gpu in tracks if turn.state.nodes[gpu.node_id].node.connected]
         if job.state not in _SEEN or not tracks or _left(track):
@@ -213,12 +238,14 @@ def _view(
     least = max(board.limits.least_watts for board in boards)
     settable = off or all(_takes_limits(gpu, gpus) for gpu in tracks)
     curve = _curve(turn, track, boards[0], found)
+    if not off and any(gpu.astray for gpu in tracks):
+        curve = _as_drawn(curve, tracks, found)
     now = turn.now.seconds
     return JobView(
         job_id=spec.job_id,
         tier=spec.tier,
         priority=spec.priority,
-        state=job.state,
+        state=JobState.STARTING if unseen else job.state,
         gpu_count=len(tracks) if tracks else spec.gpus,
         draw_watts=0.0 if off else sum(gpu.power_watts for gpu in tracks),
         cap_watts=found if job.cap_watts is None else min(job.cap_watts, found),
@@ -232,10 +259,22 @@ def _view(
     )
 
 
+def _as_drawn(curve: Curve, tracks: list[GpuTrack], found_watts: float) -> Curve:
+    """A job of which no GPU follows its cap draws what it draws, whatever is asked of it."""
+    watts = max(sum(gpu.power_watts for gpu in tracks) / len(tracks), curve.idle_watts)
+    return Curve(
+        cap_watts=(0.5 * found_watts, found_watts),
+        power_watts=(watts, watts),
+        throughput=(1.0, 1.0),
+        idle_watts=curve.idle_watts,
+        quality="measured",
+    )
+
+
 def _takes_limits(gpu: GpuTrack, gpus: dict[str, Gpu]) -> bool:
-    """Whether a limit asked of it is one that it obeys, as far as its agent has said."""
+    """Whether a limit asked of it is one that it obeys, as far as is said and measured."""
     board = gpus.get(gpu.gpu_id)
-    return board is not None and board.can_set and gpu.error is None
+    return board is not None and board.can_set and gpu.error is None and not gpu.astray
 
 
 def _left(track: JobTrack) -> bool:
@@ -288,7 +327,7 @@ def _cappable(turn: Turn) -> Iterator[tuple[GpuTrack, Gpu]]:
             track = gpus.get(gpu.gpu_id)
             if track is None or not track.unmanaged or track.job_id is not None:
                 continue
-            if node.node.connected and gpu.can_set and track.error is None:
+            if node.node.connected and _takes_limits(track, {gpu.gpu_id: gpu}):
                 yield track, gpu
 
 

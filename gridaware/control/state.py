@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gridaware.control.armed import Armoury, NodeArms
+from gridaware.control.escalation import Follow
 from gridaware.control.instructions import Alarm, Answer, Instruction, Publish, TellFeed
+from gridaware.control.ridethrough import RideThrough
 from gridaware.control.site import Site
 from gridaware.domain.curve import Curve
 from gridaware.domain.event import GridEvent
@@ -27,6 +30,7 @@ STANDING_ALARMS = frozenset(
         "device-no-permission",
         "firm-floor-broken",
         "gpu-lost",
+        "gpu-not-following",
         "job-stalled",
         "limit-not-set",
         "meter-implausible",
@@ -64,6 +68,17 @@ class GpuTrack:
     curve: Curve | None = None
     error: str | None = None
     """Why its limit could not be set, as last acknowledged."""
+    read_seconds: float = -1e9
+    """When its power was last read anew."""
+    judged_seconds: float = -1e9
+    """The reading by which it was last judged."""
+    follow: Follow | None = None
+    """How it follows the cap that it was given; None = it has none."""
+
+    @property
+    def astray(self) -> bool:
+        """Whether it draws more than its cap allows."""
+        return self.follow is not None and bool(self.follow.astray)
 
 
 @dataclass(slots=True)
@@ -85,7 +100,10 @@ class NodeTrack:
     lease_ends_seconds: float | None = None
     """When what was last sent ends; None = not by itself."""
     agent_socket: str = ""
+    forgetful: bool = False
+    """Its journal is lost, and it has not been told yet what was found."""
     results: dict[str, GpuResult] = field(default_factory=dict)
+    arms: NodeArms = field(default_factory=NodeArms)
 
     def raised_watts(self, limits_watts: Mapping[str, float]) -> float:
         """Limit watts that come back when the node restores: more than it then draws more."""
@@ -147,10 +165,14 @@ class EventTrack:
     """Its first decision."""
     awaiting: dict[str, int] = field(default_factory=dict)
     """Node → sequence whose acknowledgement its *accepted* clock waits for."""
+    fired_by: dict[str, float] = field(default_factory=dict)
+    """Node → depth that it fired by itself and has not let go of."""
     below_since_seconds: float | None = None
     """Since when observed power has stayed at or below the target."""
     restored_seconds: float = 0.0
     released_watts: float = 0.0
+    judged: bool = False
+    """Its deadline is over: what cannot be shed is counted."""
 
 
 @dataclass(slots=True)
@@ -184,6 +206,8 @@ class State:
     offset_watts: float = 0.0
     """At the meter, beyond what the overhead model says; learned from settled readings."""
     offset_seconds: float = -1e9
+    ride: RideThrough = RideThrough()
+    """Disturbances of the supply: while one lasts nothing is learned and no reading acts."""
     tracker: Tracker = field(default_factory=Tracker)
     target_watts: float | None = None
     """At the meter, in force now."""
@@ -198,6 +222,8 @@ class State:
     release_seconds: float | None = None
     """When the site was last set free and has not come all the way back."""
     release_watts: float = 0.0
+    at_once_seconds: float = -1e9
+    """When a person last had everything come back faster than by the ramp."""
     slots_seconds: float = 0.0
     """After the release: when the last restore slot of the agents would have ended."""
     ceiling_watts: float | None = None
@@ -205,7 +231,10 @@ class State:
     firm_floor_broken: bool = False
     admission_stopped: bool = False
     planned_seconds: float = -1e9
+    armoury: Armoury = field(default_factory=Armoury)
     sample_hz: float = 1.0
+    commanded_seconds: float = -1e9
+    """When a large change of limits was last sent."""
     busy_until_seconds: float = -1e9
     """Fast ticks until then."""
     alarms: dict[str, float] = field(default_factory=dict)
@@ -221,10 +250,15 @@ class State:
         """What the meter shows while the GPUs draw that much."""
         return self.site.overhead.meter_watts(gpu_watts) + self.offset_watts
 
+    @property
+    def ramp_waived(self) -> bool:
+        """Whether a person has confirmed that this way back is faster than the ramp."""
+        return self.release_seconds is not None and self.release_seconds <= self.at_once_seconds
+
     def reached_watts(self, now_seconds: float) -> float | None:
         """How far the way back has come under the ramp; None = there is none, or no ramp."""
         ramp = self.site.ramp.up_watts_per_minute
-        if ramp is None or self.release_seconds is None:
+        if ramp is None or self.release_seconds is None or self.ramp_waived:
             return None
         return self.release_watts + ramp * max(now_seconds - self.release_seconds, 0.0) / 60.0
 

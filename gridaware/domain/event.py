@@ -7,7 +7,15 @@ from enum import StrEnum
 from gridaware.domain.signal import EventRequest
 from gridaware.domain.transitions import LifeCycle, Transition
 
-__all__ = ["EVENT_LIFE", "Clocks", "EventState", "GridEvent", "Reference", "event_id_of"]
+__all__ = [
+    "EVENT_LIFE",
+    "Clocks",
+    "Escalation",
+    "EventState",
+    "GridEvent",
+    "Reference",
+    "event_id_of",
+]
 
 
 class EventState(StrEnum):
@@ -65,6 +73,26 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
+class Escalation:
+    """One rung that was taken, since GPUs did not follow what was asked of them."""
+
+    at: datetime
+    job_id: str
+    """"" for a GPU with processes that are not ours."""
+    rung: str
+    """``deeper-cap``, ``lock-clocks``, ``pause`` or ``stop``."""
+    cause: str
+    """``refused``, ``unacknowledged``, ``not-enforced`` or ``ignored``; of the first of them."""
+    gpu_count: int
+    gpu_ids: tuple[str, ...]
+    """The first of them."""
+    excess_watts: float
+    """Drawn by them above their caps."""
+    above_watts: float
+    """Drawn by the site above its target."""
+
+
+@dataclass(frozen=True, slots=True)
 class GridEvent:
     """A period in which the site owes something."""
 
@@ -95,6 +123,8 @@ class GridEvent:
     opted_out_by: str | None = None
     asked: EventRequest | None = None
     """What was asked, where that was beyond the feed's authority; the rest waits for a person."""
+    escalations: tuple[Escalation, ...] = ()
+    """Rungs taken for GPUs that did not follow, oldest first."""
 
 
 def event_id_of(feed_id: str, source_id: str) -> str:

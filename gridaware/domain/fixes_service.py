@@ -32,6 +32,7 @@ _STORE = {
 }
 
 _KEYS = {
+    "report-table-unknown": "Name one of the tables that the message lists.",
     "api-key-absent": "Send the key as `Authorization: Bearer KEY`; for the command line set "
     "GRIDAWARE_API_KEY.",
     "api-key-unknown": "Use the key that `gridaware init` showed, or add the hash of another to "

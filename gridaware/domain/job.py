@@ -134,8 +134,8 @@ class JobSpec:
     entrypoint_resources: tuple[tuple[str, float], ...] = ()
     cluster_id: str = "default"
     may_stop: bool = False
-    """Whether it may be stopped where nothing milder meets what the site must do. It is queued again
-    and begins from its newest checkpoint, or from nothing."""
+    """Whether it may be stopped where nothing milder meets what the site must do. It is then queued
+    again, and begins from its newest checkpoint or from nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +236,12 @@ def _table() -> tuple[Transition[JobState], ...]:
             _edge(source, s.SUCCEEDED, "Ray status", "exit status 0", "", "Succeeded"),
             _edge(source, s.FAILED, "Ray status", "no retry left", "", "Failed"),
             _edge(source, s.QUEUED, "Ray status", "retries left", "", "RetryAfterFailure"),
+            _edge(source, s.QUEUED, "Ray status", "lost, no process left", "", "ClusterLost"),
+            _edge(source, s.QUEUED, "plan", "the owner agreed", "StopJob", "StoppedForGrid"),
         ]
     for source in s:
         if not source.terminal:
             edges.append(_edge(source, s.CANCELLED, "stop", "", "StopJob", "StoppedByUser"))
-        if source.on_gpus:
-            edges.append(
-                _edge(source, s.QUEUED, "plan", "the owner agreed", "StopJob", "StoppedForGrid")
-            )
     edges.append(
         _edge(
             s.QUEUED, s.FAILED, "submit or tick", "never fits, or Ray refused it", "", "CannotStart"

@@ -31,10 +31,11 @@ _JOBS = {
     "HeldByUser": "a person holds it back from starting",
     "ReleasedByUser": "a person let it go to the queue again",
     "StoppedByUser": "a person stopped it",
-    "StoppedForGrid": "was stopped, as its owner agreed, since nothing milder met what the site must "
-    "do; it is queued again",
+    "StoppedForGrid": "was stopped, as its owner agreed, since nothing milder met what the site "
+    "must do; it is queued again",
     "Succeeded": "its entrypoint ended with exit status 0",
     "Failed": "its entrypoint ended with exit status {exit_code}, and no retry is left",
+    "ClusterLost": "Ray was started again and has lost it; it is queued again",
     "RetryAfterFailure": "its entrypoint ended with exit status {exit_code}; "
     "it is queued again after {failures} failures",
     "CannotStart": "the cluster can never run it as it was submitted",

@@ -18,17 +18,18 @@ REASONS: Mapping[str, str] = {
     "SpareNothingToGive": "is left alone: it draws {draw_watts}, and no cap that its GPUs accept "
     "would lower that",
     "SpareNotRunning": "holds no GPUs",
-    "SpareNotFollowing": "its GPUs do not follow their cap: it is counted at the {draw_watts} that it "
-    "draws",
+    "SpareNotFollowing": "its GPUs do not follow their cap: it is counted at the {draw_watts} that "
+    "it draws",
     # escalated: GPUs that do not follow
-    "CapDeeper": "{gpus} of its GPUs draw {excess_watts} more than their caps of {cap_watts} allow: "
-    "these are capped deeper",
-    "LockClocks": "{gpus} of its GPUs draw {excess_watts} more than their caps of {cap_watts} allow: "
-    "the clocks of these are locked",
+    "CapDeeper": "{gpus} of its GPUs draw {excess_watts} more than their caps of {cap_watts} "
+    "allow: these are capped deeper",
+    "LockClocks": "{gpus} of its GPUs draw {excess_watts} more than their caps of {cap_watts} "
+    "allow: the clocks of these are locked",
     "PauseNotFollowing": "is asked to save and leave: {gpus} of its GPUs draw {excess_watts} more "
     "than their caps allow, and the site draws {above_watts} more than it may",
-    "StopNotFollowing": "is stopped, as its owner agreed, and queued again: {gpus} of its GPUs draw "
-    "{excess_watts} more than their caps allow, and the site draws {above_watts} more than it may",
+    "StopNotFollowing": "is stopped, as its owner agreed, and queued again: {gpus} of its GPUs "
+    "draw {excess_watts} more than their caps allow, and the site draws {above_watts} more than it "
+    "may",
     # limits back
     "RestoreFree": "nothing is asked of the site any more: each GPU returns to {found_watts}",
     "RestoreNotNeeded": "others give all that is asked: each GPU returns to {found_watts}",

@@ -26,6 +26,8 @@ class Aim:
     paid_band: tuple[float, float] = (1.0, 1.05)
     reference_watts: float | None = None
     event_ids: tuple[str, ...] = ()
+    owed_watts: float | None = None
+    """What the strictest event owes, however far the ramp down has come; None = nothing is owed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ class Fired:
 
     node_id: str
     programme_id: str
-    level: int
+    level: int | None
+    """None = the cause is gone, and what was fired is let go."""
     depth: float
     lease_id: str
     """Of the lease that is in force since."""
@@ -115,6 +116,8 @@ class Hello:
     lease_left_seconds: float | None
     cluster_id: str = "default"
     agent_socket: str = ""
+    fresh: bool = False
+    """It has no journal: limits that stand may be ours, and are not what was found."""
     releases: tuple[Released, ...] = ()
     """What persons have released and a controller may not know yet."""
     fired: Fired | None = None
@@ -133,6 +136,8 @@ class Welcome:
     silence_seconds: float
     """Without a frame for this long the agent considers the controller gone."""
     sample_hz: float
+    stand_in: bool = False
+    """No controller, only who releases the fleet while there is none: it keeps nothing it hears."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,8 @@ class Desired:
     expires_at: datetime | None
     """``sent_at`` + the lease's duration; only their difference is used."""
     lease: Lease
+    found_watts: tuple[tuple[str, float], ...] = ()
+    """What the controller remembers as found, for an agent that has lost its journal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ All times are boot seconds unless their name says ``wall`` or they are instants.
 from dataclasses import dataclass
 from datetime import datetime
 
-from gridaware.domain.fleet import LimitRange, Pace
+from gridaware.domain.fleet import BoardState, ClockRange, LimitRange, Pace
 from gridaware.domain.lease import Lease
 from gridaware.domain.wire import Armed, GpuResult
 
@@ -25,6 +25,8 @@ __all__ = [
     "Journal",
     "JournalRecord",
     "LimitReading",
+    "LockClocks",
+    "Locked",
     "WriteLimits",
     "Written",
 ]
@@ -44,6 +46,8 @@ class Device:
     error_code: str | None = None
     error_kind: str | None = None
     """Class name in :mod:`gridaware.domain.errors`."""
+    clocks: ClockRange | None = None
+    board: BoardState = BoardState()
     pace: Pace = Pace()
 
 
@@ -67,6 +71,8 @@ class Written:
     enforced_watts: float | None
     error_code: str | None = None
     error_kind: str | None = None
+    read_at: float | None = None
+    """When it was read back, boot seconds of the driver child (the machine's own); None = not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class LimitReading:
     enforced_watts: float | None
     error_code: str | None = None
     error_kind: str | None = None
+    can_set: bool | None = None
+    """Where permission was missing and was asked for again: whether it is there now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +113,11 @@ class ArmedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A cause on this node has put an armed response in force: tell the controller."""
+    """A cause on this node has put an armed response in force, or let go: tell the controller."""
 
     programme_id: str
-    level: int
+    level: int | None
+    """None = the cause is gone."""
     depth: float
     lease_id: str
     cause: str
@@ -142,6 +151,8 @@ class JournalRecord:
     before that. Whoever changes such a limit meanwhile is right, so it is not recalled as ours."""
     firing: Firing | None = None
     """The last one of this node itself."""
+    clocks_mhz: tuple[tuple[str, float], ...] = ()
+    """Clock locks of ours that may stand now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +174,25 @@ class WriteLimits:
 
     ticket: int
     limits_watts: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LockClocks:
+    """Lock these GPUs' clocks at or below so many megahertz; None = unlock."""
+
+    ticket: int
+    clocks_mhz: tuple[tuple[str, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """One clock lock was set, or was not. Nothing can read it back."""
+
+    gpu_id: str
+    ticket: int
+    most_mhz: float | None
+    error_code: str | None = None
+    error_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +231,4 @@ class Fence:
     message: str
 
 
-Action = Journal | WriteLimits | Acknowledge | ArmedHeld | Firing | Fault | Fence
+Action = Journal | WriteLimits | LockClocks | Acknowledge | ArmedHeld | Firing | Fault | Fence

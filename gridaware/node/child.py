@@ -17,16 +17,24 @@ from queue import SimpleQueue
 from typing import NoReturn, TypeVar, cast
 
 from gridaware.clock import Clock, SystemClock
-from gridaware.control.ports import Driver, GpuIdentity, Paced, Parts
-from gridaware.domain.errors import ConfigError, DeviceError, DriverGone, GridawareError
-from gridaware.domain.fleet import Pace
-from gridaware.node.actions import Device, LimitReading, Written
+from gridaware.control.ports import Boards, ClockLocks, Driver, GpuIdentity, Paced, Parts
+from gridaware.domain.errors import (
+    ConfigError,
+    DeviceError,
+    DeviceNotSupported,
+    DriverGone,
+    GridawareError,
+)
+from gridaware.domain.fleet import BoardState, ClockRange, Pace
+from gridaware.node.actions import Device, LimitReading, Locked, Written
 from gridaware.node.childwire import (
     ChildReader,
     Ended,
     Found,
     FromChild,
     GpuTick,
+    Lock,
+    LockResult,
     Rate,
     Results,
     Setup,
@@ -37,12 +45,14 @@ from gridaware.node.childwire import (
 
 __all__ = ["load_driver", "main"]
 
-_DESCRIBE_SECONDS = 1.0
+_DESCRIBE_SECONDS = 2.0
 """A GPU that does not say who it is for this long is reported as hung; the others go on."""
 _TOGETHER_SECONDS = 0.02
 """Results of one Write travel together unless one takes longer than this."""
 _LIMITS_SECONDS = 1.0
 _PIDS_SECONDS = 2.0
+_PERMISSION_SECONDS = 30.0
+"""How often permission that is missing is looked for again."""
 _GATHER_SECONDS = 0.25
 _LATE_SECONDS = 0.5
 _EXIT_ENDED = 3
@@ -131,12 +141,20 @@ class _Worker:
         self._ticket = 0
         self._read_limits = True
         self._writes: deque[tuple[int, float]] = deque()
+        self._locks: deque[tuple[int, float | None]] = deque()
+        self._may_set = True
+        self._looked_at = clock.monotonic_seconds()
         self._queue: SimpleQueue[_Round | None] = SimpleQueue()
         threading.Thread(target=self._run, name=f"gpu-{gpu.index}", daemon=True).start()
 
     def write(self, ticket: int, watts: float) -> None:
         """Set a limit as soon as the present call is back; a newer one replaces it."""
         self._writes.append((ticket, watts))
+        self._queue.put(None)
+
+    def lock(self, ticket: int, most_mhz: float | None) -> None:
+        """Lock the clock, after any limit; a newer lock replaces it."""
+        self._locks.append((ticket, most_mhz))
         self._queue.put(None)
 
     def sample(self, sampling: _Round) -> None:
@@ -157,6 +175,7 @@ class _Worker:
             while True:
                 sampling = self._queue.get()
                 self._write_newest()
+                self._lock_newest()
                 if sampling is not None:
                     self.values = self._read(sampling)
                     self.sampling = False
@@ -184,7 +203,8 @@ class _Worker:
             raise
         except DeviceError as error:
             code, kind = error.code, type(error).__name__
-        gpu = self._gpu
+        gpu, self._may_set = self._gpu, can_set
+        clocks, board = self._extras()
         self.device = Device(
             gpu.gpu_id,
             gpu.index,
@@ -195,9 +215,20 @@ class _Worker:
             enforced,
             code,
             kind,
+            clocks,
+            board,
             pace=driver.pace(gpu.gpu_id) if isinstance(driver, Paced) else Pace(),
         )
         self.described.set()
+
+    def _extras(self) -> tuple[ClockRange | None, BoardState]:
+        """What not every driver has, nor every GPU."""
+        driver = self._driver
+        locks = driver if isinstance(driver, ClockLocks) else None
+        boards = driver if isinstance(driver, Boards) else None
+        clocks = None if locks is None else self._optional(locks.clock_range)
+        board = None if boards is None else self._optional(boards.board_state)
+        return clocks, board or BoardState()
 
     def _write_newest(self) -> None:
         newest = None
@@ -206,17 +237,44 @@ class _Worker:
         if newest is None:
             return
         ticket, watts = newest
-        enforced = code = kind = None
+        enforced = code = kind = read_at = None
         try:
             self._call(lambda gpu_id: self._driver.set_limit_watts(gpu_id, watts))
             enforced = self._call(self._driver.enforced_limit_watts)
+            read_at = self._clock.boot_seconds()
         except DriverGone:
             raise
         except DeviceError as error:
             code, kind = error.code, type(error).__name__
+        self._may_set = self._may_set and kind != "DeviceNoPermission"
         self._ticket = ticket
         self._read_limits = True
-        self._outlet.add(Written(self.gpu_id, ticket, enforced, code, kind))
+        self._outlet.add(Written(self.gpu_id, ticket, enforced, code, kind, read_at))
+
+    def _lock_newest(self) -> None:
+        newest = None
+        while self._locks:
+            newest = self._locks.popleft()
+        if newest is None:
+            return
+        ticket, most_mhz = newest
+        code = kind = None
+        try:
+            self._call(lambda gpu_id: self._set_lock(gpu_id, most_mhz))
+        except DriverGone:
+            raise
+        except DeviceError as error:
+            code, kind = error.code, type(error).__name__
+        self._outlet.send(LockResult(Locked(self.gpu_id, ticket, most_mhz, code, kind)))
+
+    def _set_lock(self, gpu_id: str, most_mhz: float | None) -> None:
+        driver = self._driver
+        if not isinstance(driver, ClockLocks):
+            raise DeviceNotSupported("device-not-supported", f"GPU {gpu_id}: no clock lock")
+        if most_mhz is None:
+            driver.unlock_clocks(gpu_id)
+        else:
+            driver.lock_clocks(gpu_id, most_mhz)
 
     def _read(self, sampling: _Round) -> GpuTick:
         values = GpuTick(self.gpu_id, False, None, None, None, None, None, 0.0)
@@ -247,9 +305,25 @@ class _Worker:
     def _limits(self) -> LimitReading:
         self._read_limits = False
         ticket = self._ticket
-        requested = self._optional(self._driver.requested_limit_watts)
-        enforced = self._optional(self._driver.enforced_limit_watts)
-        return LimitReading(self.gpu_id, ticket, requested, enforced)
+        requested = enforced = code = kind = None
+        try:
+            requested = self._call(self._driver.requested_limit_watts)
+            enforced = self._call(self._driver.enforced_limit_watts)
+        except DriverGone:
+            raise
+        except DeviceError as error:
+            code, kind = error.code, type(error).__name__
+        allowed = self._look_for_permission()
+        return LimitReading(self.gpu_id, ticket, requested, enforced, code, kind, allowed)
+
+    def _look_for_permission(self) -> bool | None:
+        """Whether permission that was missing is there now; None = it was not looked for."""
+        now = self._clock.monotonic_seconds()
+        if self._may_set or now - self._looked_at < _PERMISSION_SECONDS:
+            return None
+        self._looked_at = now
+        self._may_set = bool(self._optional(self._driver.can_set))
+        return self._may_set
 
     def _optional(self, function: Callable[[str], Answer]) -> Answer | None:
         """What the GPU may lack or fail to say just now."""
@@ -370,6 +444,10 @@ def main(descriptor: int) -> None:
             if isinstance(message, Write):
                 _spread(message, workers, outlet)
                 patience = _TOGETHER_SECONDS * 1000
+            elif isinstance(message, Lock):
+                for gpu_id, most_mhz in message.clocks_mhz:
+                    if gpu_id in workers:
+                        workers[gpu_id].lock(message.ticket, most_mhz)
             elif isinstance(message, Rate):
                 sampler.rate(message.sample_hz)
         if poll.poll(patience):

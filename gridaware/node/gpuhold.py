@@ -1,22 +1,30 @@
 """One GPU in the hands of the lease holder: what it was found at, what we set, what came back.
 
+A GPU that asks to be reset or drained is quarantined: nothing is written to it until a fresh
+driver child could write to it again, whatever it answers to reads meanwhile.
+
 Limits count as equal within ``TOLERANCE_WATTS``: drivers round, and some round to whole watts.
 """
 
+from collections.abc import Iterable
 from math import isfinite
 
 from gridaware.domain.fleet import LimitRange
 from gridaware.node.actions import Device, Fault, GpuRecord, LimitReading, Written
 
-__all__ = ["TOLERANCE_WATTS", "GpuHold", "same_watts"]
+__all__ = ["TOLERANCE_WATTS", "GpuHold", "free_watts", "retry_seconds", "same_watts"]
 
 TOLERANCE_WATTS = 0.75
 _RETRY_SECONDS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _CALM_SECONDS = 120.0
 """A corrected limit that stands this long ends the back-off of corrections."""
 _MOST_WRITTEN = 8
-_UNTIL_IT_ANSWERS = frozenset({"DeviceLost", "DeviceResetRequired", "DeviceHung"})
-_UNTIL_RESTART = frozenset({"DeviceNoPermission", "DeviceNotSupported"})
+_TOLD_AGAIN_SECONDS = 60.0
+"""A GPU that fails to be read now and then is told no more often than this."""
+_UNTIL_IT_ANSWERS = frozenset({"DeviceLost", "DeviceHung"})
+_QUARANTINE = "DeviceResetRequired"
+_FOR_GOOD = "DeviceNotSupported"
+_SILENT = _UNTIL_IT_ANSWERS | {_QUARANTINE}
 
 
 class GpuHold:
@@ -43,6 +51,8 @@ class GpuHold:
         self.ticket = 0
         self.in_flight = False
         self.confirmed = False
+        self.read_at: float | None = None
+        """When the limit that stands was read back, boot seconds."""
         self.error_code: str | None = None
         self.blocked_by: str | None = None
         """Kind of the error that keeps us from trying."""
@@ -51,6 +61,9 @@ class GpuHold:
         self._corrected_at = 0.0
         self.retry_at = 0.0
         self._told: set[str] = set()
+        self._ailing: str | None = None
+        """Why the last reading failed."""
+        self._ailing_told_at = float("-inf")
 
     @property
     def touched(self) -> bool:
@@ -113,7 +126,7 @@ class GpuHold:
         self.enforced_watts = result.enforced_watts
         if result.enforced_watts > self.asked_watts + TOLERANCE_WATTS:
             return self._fail("limit-not-taken", None, now)
-        self.confirmed = True
+        self.confirmed, self.read_at = True, result.read_at
         self._stood_watts = self.asked_watts
         self.error_code = None
         self._failures = 0
@@ -147,10 +160,8 @@ class GpuHold:
         """
         requested, enforced = reading.requested_watts, reading.enforced_watts
         if requested is None or enforced is None or not isfinite(requested + enforced):
-            if reading.error_kind in _UNTIL_IT_ANSWERS:
-                return self.block(reading.error_code or "device-error", reading.error_kind)
-            return []
-        faults = self._back()
+            return self._unread(reading, now)
+        faults = [*self._permitted(reading.can_set), *self._back()]
         if not self.touched:
             self.standing_watts, self.enforced_watts = requested, enforced
             return faults
@@ -190,7 +201,9 @@ class GpuHold:
         return [self._drift_fault(requested, enforced, own_target_watts)]
 
     def block(self, code: str, kind: str) -> list[Fault]:
-        """It does not answer: leave it alone until it does."""
+        """It does not answer: leave it alone until it does. Quarantine is not replaced by less."""
+        if self.blocked_by == _QUARANTINE != kind:
+            return []
         self.blocked_by = kind
         self.confirmed = False
         self.error_code = code
@@ -199,18 +212,55 @@ class GpuHold:
     def _fail(self, code: str, kind: str | None, now: float) -> list[Fault]:
         self.confirmed = False
         self.error_code = code
-        self.retry_at = now + _delay(self._failures + 1)
+        self.retry_at = now + retry_seconds(self._failures + 1)
         self._failures += 1
-        if kind in _UNTIL_IT_ANSWERS:
+        if kind in _SILENT:
             return self.block(code, str(kind))
-        if kind in _UNTIL_RESTART:
+        if kind == "DeviceNoPermission":
+            self.can_set = False
+        if kind == _FOR_GOOD:
             self.blocked_by = kind
         return self._tell(code, f"the limit of {self.asked_watts:g} W was not set ({code})")
 
-    def _back(self) -> list[Fault]:
-        if self.blocked_by not in _UNTIL_IT_ANSWERS:
+    def free(self) -> list[Fault]:
+        """A fresh driver child could read and write it: whatever it was blocked for is over."""
+        if self.blocked_by not in _SILENT:
+            self.blocked_by = None
             return []
-        self.blocked_by = None
+        return self._answers()
+
+    def _unread(self, reading: LimitReading, now: float) -> list[Fault]:
+        """A reading that failed: silence blocks, and so does a call for a reset."""
+        code, kind = reading.error_code, reading.error_kind
+        if kind in _SILENT:
+            return self.block(code or "device-error", str(kind))
+        if code is None:
+            return []
+        again = now - self._ailing_told_at >= _TOLD_AGAIN_SECONDS
+        if code == self._ailing or not again:
+            self._ailing = code
+            return []
+        self._ailing, self._ailing_told_at = code, now
+        return [Fault(code, self.gpu_id, f"the GPU cannot be read ({code}); the others go on")]
+
+    def _permitted(self, can_set: bool | None) -> list[Fault]:
+        if not can_set or self.can_set:
+            return []
+        self.can_set = True
+        self.error_code = None
+        self.retry_at = 0.0
+        self._told.discard("device-no-permission")
+        return [Fault("permission-back", self.gpu_id, "its limit may be set again")]
+
+    def _back(self) -> list[Fault]:
+        """It could be read."""
+        if self._ailing is not None and self.blocked_by is None:
+            self._ailing = None
+            return [Fault("gpu-back", self.gpu_id, "the GPU can be read again")]
+        return self._answers() if self.blocked_by in _UNTIL_IT_ANSWERS else []
+
+    def _answers(self) -> list[Fault]:
+        self.blocked_by = self._ailing = None
         self._told.clear()
         self.retry_at = 0.0
         self._failures = 0
@@ -234,7 +284,7 @@ class GpuHold:
             return []
         self.foreign_watts = None
         self.confirmed = False
-        self.retry_at = now + _delay(self._corrections)
+        self.retry_at = now + retry_seconds(self._corrections)
         self._corrections += 1
         self._corrected_at = now
         return [self._drift_fault(requested, enforced, own_target_watts)]
@@ -248,11 +298,18 @@ class GpuHold:
         )
 
     def _drift_fault(self, requested: float, enforced: float, own_watts: float) -> Fault:
+        """Someone raised it. The card's default tells of a reset, any other value of a program."""
+        default = self.limits is not None and same_watts(requested, self.limits.default_watts)
+        who = (
+            "the card's default (persistence mode off, or the driver was reloaded)"
+            if default
+            else "not the card's default: a program of this host set it"
+        )
         return Fault(
-            "limit-drift",
+            "limit-drift-reset" if default else "limit-drift",
             self.gpu_id,
             f"requested {requested:g} W and enforced {enforced:g} W where we hold "
-            f"{own_watts:g} W: set again",
+            f"{own_watts:g} W, {who}: set again",
         )
 
     def _tell(self, code: str, message: str) -> list[Fault]:
@@ -262,10 +319,20 @@ class GpuHold:
         return [Fault(code, self.gpu_id, message)]
 
 
+def free_watts(holds: Iterable[GpuHold]) -> dict[str, float]:
+    """What stands on GPUs that we could take and have not."""
+    return {
+        hold.gpu_id: hold.standing_watts
+        for hold in holds
+        if hold.can_set and not hold.touched and hold.standing_watts is not None
+    }
+
+
 def same_watts(one_watts: float, other_watts: float) -> bool:
     """Whether two limits are one, as far as a driver can tell."""
     return abs(one_watts - other_watts) <= TOLERANCE_WATTS
 
 
-def _delay(times: int) -> float:
+def retry_seconds(times: int) -> float:
+    """How long to wait before a try that follows so many failures."""
     return _RETRY_SECONDS[min(times, len(_RETRY_SECONDS) - 1)]

@@ -11,7 +11,6 @@ lower limit that someone else has set. It is then moved into the device's own ra
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
 from gridaware.domain.errors import Refused
@@ -28,13 +27,15 @@ from gridaware.node.actions import (
     Journal,
     JournalRecord,
     LimitReading,
+    Locked,
     WriteLimits,
     Written,
 )
-from gridaware.node.armed import ArmedResponses, fired, joined, still_told
-from gridaware.node.gpuhold import GpuHold
+from gridaware.node.armed import ArmedResponses, joined, still_told, triggered
+from gridaware.node.clockhold import ClockHolds
+from gridaware.node.gpuhold import GpuHold, free_watts
 from gridaware.node.order import Order, wrong_with
-from gridaware.node.restart import described, distrusted, recall, recapture
+from gridaware.node.restart import described, distrusted, remind, resume
 from gridaware.node.safekeeping import Safekeeping
 from gridaware.node.term import Term
 
@@ -72,8 +73,11 @@ class LeaseHolder:
         self._silence_seconds = _SILENCE_SECONDS
         self._heard_at: float | None = None
         self._driver_up = False
+        self.fresh = record is None
+        """No journal, and no controller has said what it remembers."""
         self._ticket = 0
         self._holds: dict[str, GpuHold] = {}
+        self._clocks = ClockHolds(record, boot_id)
         self._order: Order | None = None
 
     # What happened -------------------------------------------------------------------------
@@ -91,8 +95,9 @@ class LeaseHolder:
         for device in inventory.devices:
             hold = self._holds.setdefault(device.gpu_id, GpuHold(device.gpu_id))
             faults += described(hold, device)
+        self._clocks.found(inventory)
         if record is not None:
-            faults += self._resume(record, now, wall)
+            faults += resume(self._holds, self._term, record, self.boot_id, now, wall)
         for gpu_id in self._holds.keys() - {d.gpu_id for d in inventory.devices}:
             faults += self._holds[gpu_id].block("device-lost", "DeviceLost")
         if reloaded and any(h.touched for h in self._holds.values()):
@@ -115,6 +120,7 @@ class LeaseHolder:
     def on_driver_gone(self, now: float) -> list[Action]:
         """The driver child died or was given up; limits stand as they are."""
         self._driver_up = False
+        self._clocks.abandon()
         for hold in self._holds.values():
             hold.abandon("driver-gone" if hold.in_flight else None)
         return self._settle(now)
@@ -150,9 +156,11 @@ class LeaseHolder:
             return known
         self.epoch, self.sequence = desired.controller_epoch, desired.sequence
         self.decision_id = desired.decision_id
+        reminded = remind(self._holds, desired.found_watts) if self.fresh else []
+        self.fresh = False
         self._take(desired, now, wall)
         self._open_order(now)
-        return self._settle(now)
+        return [*reminded, *self._settle(now)]
 
     def arm(self, armed: Armed, now: float, wall: datetime) -> list[Action]:
         """Hold these responses ready, and no others; told once they are in the journal."""
@@ -169,22 +177,15 @@ class LeaseHolder:
             return [self._fence(epoch)]
         if (known := self._known(trigger, now)) is not None:
             return known
-        revision = (epoch, trigger.revision)
-        response = self.armed.find(trigger.programme_id, trigger.level, now, revision)
+        wanted = (trigger.programme_id, trigger.level)
+        response = self.armed.find(*wanted, now, (epoch, trigger.revision))
         if response is None or self._heard_at is None:
-            what = f"{trigger.programme_id} level {trigger.level} of revision {trigger.revision}"
-            return [Fault("trigger-refused", None, f"{trigger.decision_id}: {what} is not armed")]
+            return [Fault("trigger-refused", None, f"{trigger.decision_id}: {wanted} not armed")]
         self._heard_at = now
         self.epoch, self.sequence = epoch, trigger.sequence
         self.decision_id = trigger.decision_id
-        lease = replace(
-            response.lease,
-            lease_id=trigger.decision_id,
-            duration_seconds=trigger.duration_seconds,
-            event_ids=(trigger.event_id,),
-        )
         self._firing = None
-        self._put_in_force(lease, now, wall)
+        self._put_in_force(triggered(response, trigger), now, wall)
         self._open_order(now)
         return self._settle(now)
 
@@ -199,32 +200,39 @@ class LeaseHolder:
     ) -> list[Action]:
         """A cause on this node fires an armed response, with or without a controller.
 
-        ``cause`` names the watch (``frequency``) and ``measured`` is what it saw. Refused with a
-        fault where nothing valid is armed. Firing again, deeper or not, never raises a limit.
+        ``cause`` names the watch (``frequency``) and ``measured`` is what it saw. A fault where
+        nothing valid is armed. Firing again, deeper or not, never raises a limit.
         """
         response = self.armed.find(programme_id, level, now)
         if response is None or self._heard_at is None:
-            what = f"{programme_id} level {level}"
-            return [Fault("trigger-refused", None, f"{cause} asks for {what}: it is not armed")]
-        lease, self._firing = fired(response, cause, measured, now, wall)
+            return [Fault("trigger-refused", None, f"{cause}: {programme_id} {level} not armed")]
+        lease, self._firing = self.armed.fired(response, cause, measured, now, wall)
         self._put_in_force(lease, now, wall)
         self._open_order(now)
         return [*self._settle(now), self._firing]
 
+    def let_go(self, programme_id: str, now: float) -> list[Action]:
+        """What fired is gone: limits return in their slot, if nothing else holds them."""
+        if (ended := self.armed.let_go(programme_id, now)) is None:
+            return []
+        if self.lease is not None and self.lease.event_ids == (ended[0],):
+            self._term.end(now, at_once=False)
+        return [*self._settle(now), ended[1]]
+
     def on_written(self, results: Iterable[Written], now: float) -> list[Action]:
         """Limits were set and read back, or not."""
-        faults: list[Fault] = []
-        for result in results:
-            hold = self._holds.get(result.gpu_id)
-            if hold is not None:
-                faults += hold.finish(result, now)
+        known = [(self._holds[r.gpu_id], r) for r in results if r.gpu_id in self._holds]
+        faults = [fault for hold, result in known for fault in hold.finish(result, now)]
         return [*faults, *self._settle(now)]
+
+    def on_locked(self, results: Iterable[Locked], now: float) -> list[Action]:
+        """Clock locks were set, or not."""
+        return [*self._clocks.finish(results, now), *self._settle(now)]
 
     def on_readings(self, readings: Iterable[LimitReading], now: float) -> list[Action]:
         """Limits as they stand, read about once a second."""
         faults: list[Fault] = []
-        for reading in readings:
-            hold = self._holds.get(reading.gpu_id)
+        for hold, reading in [(self._holds.get(r.gpu_id), r) for r in readings]:
             if hold is not None:
                 own = self._own_target(hold, now) if hold.touched else 0.0
                 faults += hold.observe(reading, own, now)
@@ -232,10 +240,9 @@ class LeaseHolder:
 
     def on_hung(self, gpu_ids: Iterable[str], now: float) -> list[Action]:
         """Driver calls for these GPUs do not return."""
-        faults: list[Fault] = []
-        for gpu_id in gpu_ids:
-            if (hold := self._holds.get(gpu_id)) is not None:
-                faults += hold.block("device-hung", "DeviceHung")
+        hung = [self._holds[gpu_id] for gpu_id in gpu_ids if gpu_id in self._holds]
+        self._clocks.hung(hold.gpu_id for hold in hung)
+        faults = [fault for hold in hung for fault in hold.block("device-hung", "DeviceHung")]
         return [*faults, *self._settle(now)]
 
     def on_journal_failed(self, now: float) -> list[Action]:
@@ -244,9 +251,9 @@ class LeaseHolder:
         GPUs whose found limit is on the disk go on; the others wait until it can be written.
         """
         self._journal.failed(self._holds.values(), now)
-        for hold in self._holds.values():
-            if hold.in_flight and hold.ticket == self._ticket:
-                hold.abandon("journal-write")
+        self._clocks.abandon()
+        for hold in [h for h in self._holds.values() if h.in_flight and h.ticket == self._ticket]:
+            hold.abandon("journal-write")
         return self._settle(now)
 
     def on_tick(self, now: float) -> list[Action]:
@@ -289,12 +296,13 @@ class LeaseHolder:
     @property
     def holding(self) -> bool:
         """Whether any limit is, or may still be, ours."""
-        return any(hold.touched for hold in self._holds.values())
+        return self._clocks.holding or any(hold.touched for hold in self._holds.values())
 
     @property
     def released(self) -> bool:
         """Whether no lease keeps a limit down any more: what should stand has been read back."""
         rests = all(h.settled for h in self._holds.values() if h.touched)
+        rests = rests and not self._clocks.holding
         return self._driver_up and self.lease is None and rests
 
     @property
@@ -307,6 +315,11 @@ class LeaseHolder:
             h.blocked_by is not None or not h.described or (h.touched and not h.can_set)
             for h in self._holds.values()
         )
+
+    @property
+    def settable(self) -> frozenset[str]:
+        """GPUs whose limits may be set, as far as was last heard."""
+        return frozenset(hold.gpu_id for hold in self._holds.values() if hold.can_set)
 
     def found_watts(self, gpu_id: str) -> float | None:
         """The limit to restore, None where it could never be read."""
@@ -335,14 +348,13 @@ class LeaseHolder:
         due = (
             self._term.deadline(self._heard_at, self._silence_seconds, now),
             self.armed.deadline(now, self._silent_at()),
+            self._clocks.deadline(now),
+            self._journal.deadline(now),
         )
         times = [at for at in due if at is not None]
-        if self._journal.retry_at > now:
-            times.append(self._journal.retry_at)
         if self._driver_up:
-            for hold in self._holds.values():
-                if hold.touched and hold.retry_at > now and not hold.settled:
-                    times.append(hold.retry_at)
+            waiting = (h for h in self._holds.values() if h.touched and not h.settled)
+            times += [hold.retry_at for hold in waiting if hold.retry_at > now]
         return min(times, default=None)
 
     # Rules ---------------------------------------------------------------------------------
@@ -366,11 +378,14 @@ class LeaseHolder:
         if self._order is not None:
             self._order.closed = self._order.closed or (over and self.lease is not None)
         acknowledgement = self._order.news(self._holds) if self._order is not None else None
-        self._let_go()
+        self._let_go(now)
+        ready = self._driver_up and may_journal
+        locks = self._clocks.settle(self._term, self._holds, now) if ready else []
         actions: list[Action] = [*self._written_down()] if may_journal else []
         if writes:
             self._ticket += 1
             actions.append(WriteLimits(self._ticket, tuple(writes)))
+        actions += locks
         if acknowledgement is not None:
             actions.append(acknowledgement)
         return actions
@@ -382,19 +397,22 @@ class LeaseHolder:
                 if gpu_id in self._holds:
                     self._journal.touch(self._holds[gpu_id])
 
-    def _let_go(self) -> None:
+    def _let_go(self, now: float) -> None:
         """Without a lease, a GPU that is back where it was found is no longer ours."""
         if self.lease is not None:
             return
         for hold in self._holds.values():
-            if hold.touched and hold.settled and hold.gpu_id not in self._standing:
+            back = hold.touched and hold.settled and hold.gpu_id not in self._standing
+            if back and hold.asked_watts == self._target(hold, now):
                 hold.let_go()
 
     def _open_order(self, now: float) -> None:
         """Every GPU that the newest Desired concerns owes it a result."""
         self._touch()
         asked = {h.gpu_id: self._target(h, now) for h in self._holds.values() if h.touched}
-        self._order = Order(self.epoch, self.sequence, self.decision_id, asked | self._term.limits)
+        self._order = Order(
+            self.epoch, self.sequence, self.decision_id, asked | self._term.limits, now
+        )
 
     def _silent_at(self) -> float:
         """Boot seconds from which on the controller counts as away."""
@@ -402,16 +420,14 @@ class LeaseHolder:
 
     def _begin_scheduled(self, now: float) -> None:
         """An event begins that a controller, were it there, would have begun."""
-        begun = self.armed.begun(now, self._silent_at(), self._term)
-        if begun is not None:
+        if (begun := self.armed.begun(now, self._silent_at(), self._term)) is not None:
             self._put_in_force(begun.lease, now, begun.wall)
 
     def _put_in_force(self, lease: Lease, now: float, wall: datetime) -> None:
         """Hold a lease of this node's own store, never above what holds now."""
-        lease, left = joined(self._term, self._holds.values(), lease, now)
+        lease, left = joined(self._term, self._holds.values(), lease, self._standing, now)
         if lease.limits_watts:
-            standing = tuple(self._standing.items())
-            self._term.take(replace(lease, standing_watts=standing), left, now, wall)
+            self._term.take(lease, left, now, wall)
 
     def _own_target(self, hold: GpuHold, now: float) -> float:
         """What we want to stand on a GPU that we hold, foreign limits aside."""
@@ -433,7 +449,7 @@ class LeaseHolder:
         lease = desired.lease
         self._firing = None
         self._standing = dict(lease.standing_watts)
-        if not lease.limits_watts:
+        if not (lease.limits_watts or lease.clocks_mhz):
             self._term.drop()
             return
         expires_at = desired.expires_at
@@ -462,13 +478,7 @@ class LeaseHolder:
     def _written_down(self) -> list[Journal]:
         if self._resuming is not None:
             return []
-        ahead = self.armed.ahead(
-            {
-                h.gpu_id: h.standing_watts
-                for h in self._holds.values()
-                if h.can_set and not h.touched and h.standing_watts is not None
-            }
-        )
+        ahead = self.armed.ahead(free_watts(self._holds.values()))
         record = JournalRecord(
             self.boot_id,
             self.driver_epoch,
@@ -485,16 +495,6 @@ class LeaseHolder:
             self.armed.record,
             ahead,
             self.firing,
+            self._clocks.record,
         )
         return self._journal.write(record, self._holds.values())
-
-    # After a restart -----------------------------------------------------------------------
-
-    def _resume(self, record: JournalRecord, now: float, wall: datetime) -> list[Fault]:
-        """Take up what the journal says, as far as it still holds."""
-        if record.boot_id == self.boot_id:
-            recall(self._holds, record)
-            self._term.resume(now)
-            return []
-        self._term.reboot(now, wall)
-        return recapture(self._holds, record)

@@ -22,9 +22,16 @@ class Order:
     """
 
     def __init__(
-        self, epoch: int, sequence: int, decision_id: str, asked_watts: Mapping[str, float]
+        self,
+        epoch: int,
+        sequence: int,
+        decision_id: str,
+        asked_watts: Mapping[str, float],
+        opened_at: float,
     ) -> None:
         self._key = (epoch, sequence, decision_id)
+        self._opened_at = opened_at
+        """Boot seconds: from here on the time to each read-back is counted."""
         self._asked_watts = asked_watts
         self._results: dict[str, GpuResult] = {}
         self._told: dict[str, GpuResult] | None = None
@@ -39,7 +46,7 @@ class Order:
         if self.closed:
             return None
         for gpu_id, asked in self._asked_watts.items():
-            result = _result(gpu_id, asked, holds.get(gpu_id))
+            result = _result(gpu_id, asked, holds.get(gpu_id), self._opened_at)
             if result is not None:
                 self._results[gpu_id] = result
         fresh, self._fresh = self._fresh, False
@@ -77,18 +84,23 @@ def wrong_with_lease(lease: Lease) -> str | None:
             return f"{name} has a value that is no positive number of watts"
         if len({gpu_id for gpu_id, _ in pairs}) != len(pairs):
             return f"{name} names a GPU twice"
+    if any(not (isfinite(mhz) and mhz > 0) for _, mhz in lease.clocks_mhz):
+        return "clocks has a value that is no positive number of megahertz"
     slot = lease.slot
     if not all(0 <= s < _MOST_SECONDS for s in (slot.delay_seconds, slot.duration_seconds)):
         return "the restore slot has no valid length"
     return None
 
 
-def _result(gpu_id: str, asked_watts: float, hold: GpuHold | None) -> GpuResult | None:
+def _result(
+    gpu_id: str, asked_watts: float, hold: GpuHold | None, opened_at: float
+) -> GpuResult | None:
     """What one GPU has come to; None = still on its way."""
     if hold is None:
         return GpuResult(gpu_id, asked_watts, None, "gpu-unknown")
     if hold.touched and hold.settled:
-        return GpuResult(gpu_id, asked_watts, hold.enforced_watts)
+        after = None if hold.read_at is None else max(hold.read_at - opened_at, 0.0)
+        return GpuResult(gpu_id, asked_watts, hold.enforced_watts, after_seconds=after)
     if not hold.can_set and hold.blocked_by is None:
         return GpuResult(gpu_id, asked_watts, hold.enforced_watts, "device-no-permission")
     if hold.error_code is not None and not hold.in_flight:

@@ -2,7 +2,8 @@
 
 Within one programme the event with the lowest priority number holds (none = last), then the latest
 revision, then the latest start; between programmes the strictest binds. On the way down the target
-falls from where power was no faster than ``ramp.down``, and at once where there is no ramp. On the
+falls from where power was no faster than ``ramp.down``, and at once where there is no ramp or the
+programme is exempt from it (fast reserve, by configuration). On the
 way up it rises no faster than ``ramp.up`` and stays at or below the pre-event level until the last
 restore slot has ended (no rebound).
 """
@@ -127,19 +128,41 @@ def _owed(
     descent: Descent | None,
 ) -> Aim:
     strictest = binding[0]
-    limit = strictest.limit_watts or 0.0
-    if descent is not None and ramp.down_watts_per_minute is not None:
-        minutes = max(now.seconds - descent.seconds, 0.0) / 60.0
-        limit = max(limit, descent.watts - ramp.down_watts_per_minute * minutes)
+    owed = strictest.limit_watts or 0.0
     programme = programmes.get(strictest.programme_id, Programme(strictest.programme_id))
     reference = strictest.reference.watts if strictest.reference is not None else None
     return Aim(
-        watts=limit,
+        watts=_ramped(now, binding, programmes, ramp, descent),
         settlement_interval_seconds=programme.settlement_interval_seconds,
         paid_band=programme.paid_band,
         reference_watts=reference,
         event_ids=tuple(event.event_id for event in binding),
+        owed_watts=owed,
     )
+
+
+def _ramped(
+    now: Moment,
+    binding: tuple[GridEvent, ...],
+    programmes: Mapping[str, Programme],
+    ramp: Ramp,
+    descent: Descent | None,
+) -> float:
+    """The strictest limit; what is not exempt comes down no faster than the site's ramp.
+
+    The ramp is the connection agreement's: it binds even where a deadline is missed by it.
+    """
+    reached = float("-inf")
+    if descent is not None and ramp.down_watts_per_minute is not None:
+        minutes = max(now.seconds - descent.seconds, 0.0) / 60.0
+        reached = descent.watts - ramp.down_watts_per_minute * minutes
+    limits = []
+    for event in binding:
+        programme = programmes.get(event.programme_id)
+        exempt = programme is not None and programme.ramp_exempt
+        limit = event.limit_watts or 0.0
+        limits.append(limit if exempt else max(limit, reached))
+    return min(limits)
 
 
 def _coming_back(now: Moment, owed: Aim | None, ramp: Ramp, release: Release) -> Aim | None:
@@ -159,4 +182,5 @@ def _coming_back(now: Moment, owed: Aim | None, ramp: Ramp, release: Release) ->
         owed.paid_band,
         owed.reference_watts,
         owed.event_ids,
+        owed.owed_watts,
     )

@@ -3,12 +3,18 @@
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
@@ -16,6 +22,7 @@ import gridaware
 from gridaware.domain.errors import GridawareError
 from gridaware.service.context import Web
 from gridaware.settlement.attribution import Line
+from gridaware.settlement.record import BOUNDS_SECONDS, ResponseRecord
 from gridaware.store.reader import StoreReader
 
 __all__ = ["SiteCollector", "metrics_registry", "router"]
@@ -24,6 +31,7 @@ router = APIRouter(tags=["metrics"])
 
 _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 _EVENTS_LOOKED_AT = 100
+_REPORTS_AT_ONCE = 50
 _OF_JOBS = {Line.JOB.value, Line.HELD_IDLE.value}
 Json = Mapping[str, Any]
 
@@ -50,6 +58,7 @@ class SiteCollector(Collector):
         self._lock = threading.Lock()
         self._counted_until = _BEGINNING
         self._joules: dict[tuple[str, str], float] = {}
+        self._responses = _Responses()
 
     def describe(self) -> list[Metric]:
         """Nothing is promised beforehand: a scrape must not be needed to register."""
@@ -89,6 +98,8 @@ class SiteCollector(Collector):
                 "gridaware_baseline_power_watts", "What would be drawn.", value=baseline[1]
             )
         yield self._energy(reader)
+        with self._lock:
+            yield self._responses.read(reader)
 
     def _energy(self, reader: StoreReader) -> Metric:
         with self._lock:
@@ -104,6 +115,53 @@ class SiteCollector(Collector):
             for (team, tier), joules in sorted(self._joules.items()):
                 family.add_metric([team, tier], joules)
         return family
+
+
+class _Response(msgspec.Struct):
+    """Of a report, what is counted."""
+
+    response: ResponseRecord | None = None
+
+
+class _Responses:
+    """The clocks of every GPU of every event, each event counted once."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._counted: set[str] = set()
+        self._counts: dict[str, list[int]] = {}
+        self._sum_seconds: dict[str, float] = {}
+
+    def read(self, reader: StoreReader) -> Metric:
+        """Take in the reports that came since the last scrape."""
+        while changes := reader.changes(self._version, kinds=("report",), limit=_REPORTS_AT_ONCE):
+            for change in changes:
+                self._version = change.version
+                if change.body is not None and change.document_id not in self._counted:
+                    self._count(change.document_id, change.body)
+        family = HistogramMetricFamily(
+            "gridaware_response_seconds",
+            "From an event's arrival to each clock of each GPU to which it gave a new limit.",
+            labels=["clock"],
+        )
+        bounds = [*(format(bound, "g") for bound in BOUNDS_SECONDS), "+Inf"]
+        for clock, counts in sorted(self._counts.items()):
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric([clock], buckets, self._sum_seconds[clock])
+        return family
+
+    def _count(self, event_id: str, body: bytes) -> None:
+        record = msgspec.json.decode(body, type=_Response).response
+        if record is None:
+            return
+        self._counted.add(event_id)
+        for spread in record.clocks:
+            counts = self._counts.setdefault(spread.clock, [0] * len(spread.counts))
+            self._counts[spread.clock] = [
+                before + more for before, more in zip(counts, spread.counts, strict=True)
+            ]
+            so_far = self._sum_seconds.get(spread.clock, 0.0)
+            self._sum_seconds[spread.clock] = so_far + spread.sum_ms / 1000
 
 
 def _status(status: Json) -> Iterator[Metric]:

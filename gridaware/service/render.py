@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gridaware.domain.errors import InvalidInput
+from gridaware.domain.errors import InvalidInput, NotFound
 from gridaware.service.quantities import duration, energy, instant, percent, power
 from gridaware.service.report_page import energy_page, event_page
 from gridaware.service.report_tables import Cell, Table, energy_tables, event_tables
@@ -81,9 +81,19 @@ def table_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
-def event_report_csv(body: EventReport | Body) -> str:
-    """The settlement intervals of an event as CSV."""
-    return table_csv(tables_of(report_of(body))[0])
+def event_report_csv(body: EventReport | Body, table: str = "event-intervals") -> str:
+    """One table of an event report as CSV: its settlement intervals, if none is named.
+
+    Raises:
+        NotFound: it has no table of that name (``report-table-unknown``).
+    """
+    tables = {each.name: each for each in tables_of(report_of(body))}
+    if table not in tables:
+        raise NotFound(
+            "report-table-unknown",
+            f"an event report has no table {table[:64]!r}, only {', '.join(tables)}",
+        )
+    return table_csv(tables[table])
 
 
 def event_report_html(body: EventReport | Body) -> str:

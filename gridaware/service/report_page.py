@@ -55,12 +55,14 @@ def event_page(report: EventReport) -> str:
     body = [
         _tiles(report),
         _section("Power against target", figure),
-        _section("How fast", _clocks(report)),
+        _section("How fast", _clocks(report) + _each_gpu(tables[5], tables[6])),
         _section(tables[0].title, _table(tables[0])),
         _section(tables[1].title, _table(tables[1])) if report.pauses else "",
         _section("Where the energy went", _energy_bar(report.energy) + _table(tables[3])),
         _section("How it was measured", _method(report) + _table(tables[4])),
     ]
+    if report.escalations:
+        body.insert(3, _section(tables[7].title, _table(tables[7])))
     if report.nodes:
         body.append(_unfold(tables[2], tables[2].title))
     return _page(
@@ -112,7 +114,7 @@ def _tiles(report: EventReport) -> str:
     scored = [row for row in delivered.intervals if row.scored]
     seconds = fsum((row.end - row.start).total_seconds() for row in scored)
     held = None if delivered.mean_watts is None else like - delivered.mean_watts
-    lost = fsum(max(job.seconds_lost or 0.0, 0.0) for job in report.jobs)
+    lost = fsum(job.proven_seconds_lost for job in report.jobs)
     tiles = [
         (
             "Delivered",
@@ -196,6 +198,11 @@ def _clocks(report: EventReport) -> str:
     return f'<ol class="clocks">{items}</ol>{ramp}'
 
 
+def _each_gpu(clocks: Table, gpus: Table) -> str:
+    """The clocks over all GPUs, and GPU by GPU where somebody unfolds it."""
+    return _table(clocks) + _unfold(gpus, gpus.title) if clocks.rows else ""
+
+
 def _energy_bar(report: EnergyReport) -> str:
     whole = fsum(max(line.joules, 0.0) for line in report.lines)
     if whole <= 0:
@@ -241,6 +248,7 @@ def _method(report: EventReport) -> str:
         ),
         ("Could not be shed", power(report.unresolved_watts, like)),
         ("State", f"{report.state}, {report.reason}, revision {report.revision}"),
+        *([("Opted out by", report.opted_out_by)] if report.opted_out_by else ()),
         (
             "Error bands",
             (

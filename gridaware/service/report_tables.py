@@ -5,66 +5,33 @@ Schemas are fixed and versioned: a column is never renamed, moved or left out; a
 empty.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from operator import attrgetter
 
 from gridaware.service import quantities
+from gridaware.service.report_columns import (
+    Cell,
+    Column,
+    Table,
+    count,
+    flags,
+    joules,
+    millis,
+    number,
+    share,
+    time,
+    watts,
+    words,
+)
+from gridaware.service.report_response import escalation_table, gpu_table, response_table
 from gridaware.service.report_words import LINE_NAMES
 from gridaware.settlement.energy_report import EnergyReport
 from gridaware.settlement.event_report import EventReport
 
 __all__ = ["Cell", "Column", "Table", "energy_tables", "event_tables"]
 
-Cell = str | float | int | bool | datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of any table."""
-
-    name: str
-    """In CSV."""
-    value: Callable[[object], Cell]
-    heading: str = ""
-    """Where people read; empty = in CSV only."""
-    text: Callable[[Cell], str] = quantities.plain
-    right: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of one kind and how to show them."""
-
-    name: str
-    version: int
-    title: str
-    note: str
-    columns: tuple[Column, ...]
-    rows: Sequence[object]
-
-    @property
-    def schema(self) -> str:
-        """Name and version, repeated on every line of CSV."""
-        return f"gridaware.{self.name}/{self.version}"
-
-    @property
-    def shown(self) -> tuple[Column, ...]:
-        """The columns that people see."""
-        return tuple(column for column in self.columns if column.heading)
-
-    def texts(self) -> list[list[str]]:
-        """The rows as people see them."""
-        return [[c.text(c.value(row)) for c in self.shown] for row in self.rows]
-
-    def values(self) -> list[list[Cell]]:
-        """The rows as CSV has them."""
-        return [[c.value(row) for c in self.columns] for row in self.rows]
-
 
 def event_tables(report: EventReport) -> tuple[Table, ...]:
-    """The tables of an event report: intervals, jobs, pauses, nodes, energy lines, evidence."""
+    """The tables of an event report, the settlement intervals first."""
     return (
         _intervals(report),
         _impacts(report),
@@ -72,63 +39,15 @@ def event_tables(report: EventReport) -> tuple[Table, ...]:
         _nodes(report),
         _lines(report.energy),
         _evidence(report),
+        response_table(report),
+        gpu_table(report),
+        escalation_table(report),
     )
 
 
 def energy_tables(report: EnergyReport) -> tuple[Table, ...]:
     """The tables of an energy report: lines, jobs, teams, GPUs."""
     return (_lines(report), _jobs(report), _teams(report), _gpus(report))
-
-
-def _words(name: str, heading: str, attr: str = "") -> Column:
-    return Column(name, attrgetter(attr or name), heading, right=False)
-
-
-def _count(name: str, heading: str = "", attr: str = "") -> Column:
-    return Column(name, attrgetter(attr or name), heading)
-
-
-def _watts(name: str, heading: str, like: float | None = None, attr: str = "") -> Column:
-    return Column(
-        name, attrgetter(attr or name), heading, lambda v: quantities.power(_float(v), like)
-    )
-
-
-def _joules(name: str, heading: str, like: float | None = None, attr: str = "") -> Column:
-    return Column(
-        name, attrgetter(attr or name), heading, lambda v: quantities.energy(_float(v), like)
-    )
-
-
-def _share(name: str, heading: str, attr: str) -> Column:
-    return Column(name, attrgetter(attr), heading, lambda v: quantities.percent(_float(v), 0))
-
-
-def _time(name: str, heading: str, attr: str, *, date: bool = False) -> Column:
-    return Column(
-        name,
-        attrgetter(attr),
-        heading,
-        lambda v: quantities.instant(v if isinstance(v, datetime) else None, date=date),
-    )
-
-
-def _millis(name: str, heading: str, attr: str) -> Column:
-    return Column(
-        name,
-        attrgetter(attr),
-        heading,
-        lambda v: quantities.duration(None if v is None else (_float(v) or 0.0) / 1000),
-    )
-
-
-def _flags(attr: str = "flags") -> Column:
-    get = attrgetter(attr)
-    return Column("flags", lambda row: " ".join(get(row)), "Notes", right=False)
-
-
-def _float(value: Cell) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _intervals(report: EventReport) -> Table:
@@ -141,18 +60,18 @@ def _intervals(report: EventReport) -> Table:
         "Owed is the reference less the limit; delivered is the reference less what was measured. "
         "The interval up to the deadline is shown and not scored.",
         (
-            _time("start_utc", "From (UTC)", "start"),
-            _time("end_utc", "To", "end"),
+            time("start_utc", "From (UTC)", "start"),
+            time("end_utc", "To", "end"),
             Column("scored", attrgetter("scored"), "Scored", lambda v: "yes" if v else "ramp"),
-            _watts("limit_watts", "Limit", like),
-            _watts("mean_watts", "Measured", like),
-            _watts("owed_watts", "Owed", like),
-            _watts("delivered_watts", "Delivered", like),
-            _watts("shortfall_watts", "Short", like),
-            _watts("over_watts", "Over", like),
-            _count("owed_joules"),
-            _count("delivered_joules"),
-            _share("coverage_fraction", "Coverage", "coverage"),
+            watts("limit_watts", "Limit", like),
+            watts("mean_watts", "Measured", like),
+            watts("owed_watts", "Owed", like),
+            watts("delivered_watts", "Delivered", like),
+            watts("shortfall_watts", "Short", like),
+            watts("over_watts", "Over", like),
+            count("owed_joules"),
+            count("delivered_joules"),
+            share("coverage_fraction", "Coverage", "coverage"),
         ),
         rows,
     )
@@ -165,30 +84,37 @@ def _impacts(report: EventReport) -> Table:
         1,
         "What it cost each job",
         "Work lost is the job's own pace over the minute before, times the time it could have "
-        "stepped, less the steps it made; negative means it gained.",
+        "stepped, less the steps it made; negative means it gained. It is right to within ±.",
         (
-            _words("job_id", "Job"),
-            _words("team", "Team"),
-            _words("tier", "Tier"),
-            _count("gpus", "GPUs"),
-            _words("state", ""),
+            words("job_id", "Job"),
+            words("team", "Team"),
+            words("tier", "Tier"),
+            count("gpus", "GPUs"),
+            words("state", ""),
             Column(
                 "work_lost_seconds",
                 attrgetter("seconds_lost"),
                 "Work lost",
-                lambda v: quantities.duration(_float(v)),
+                lambda v: quantities.duration(number(v)),
             ),
             Column("steps_lost", attrgetter("steps_lost"), "Steps lost", quantities.whole),
-            _share("throughput_fraction", "Throughput", "throughput"),
-            _count("steps_done"),
-            _count("reference_steps_per_second"),
-            _count("alive_seconds"),
-            _watts("mean_watts", ""),
-            _joules("energy_joules", "Energy", like),
-            _joules("energy_band_joules", "±", like),
-            _joules("held_idle_joules", "Held idle", like),
-            _words("energy_method", "Method"),
-            _count("coverage_fraction", attr="coverage"),
+            share("throughput_fraction", "Throughput", "throughput"),
+            count("steps_done"),
+            count("reference_steps_per_second"),
+            count("alive_seconds"),
+            watts("mean_watts", ""),
+            joules("energy_joules", "Energy", like),
+            joules("energy_band_joules", "±", like),
+            joules("held_idle_joules", "Held idle", like),
+            words("energy_method", "Method"),
+            count("coverage_fraction", attr="coverage"),
+            Column(
+                "work_lost_band_seconds",
+                attrgetter("seconds_band"),
+                "Work lost ±",
+                lambda v: quantities.duration(number(v)),
+            ),
+            count("steps_lost_band", attr="steps_band"),
         ),
         report.jobs,
     )
@@ -201,17 +127,17 @@ def _pauses(report: EventReport) -> Table:
         "Pauses and their checkpoints",
         "A pause counts only once the agent has verified the checkpoint's manifest.",
         (
-            _words("job_id", "Job"),
-            _count("attempt"),
-            _words("request_id", ""),
-            _time("requested_at_utc", "Asked (UTC)", "requested_at"),
-            _time("verified_at_utc", "Verified", "verified_at"),
-            _count("step_saved", "Step saved"),
-            _time("resumed_at_utc", "Resumed", "resumed_at"),
-            _count("step_resumed", "Step resumed"),
-            _count("steps_redone", "Steps redone"),
-            _words("outcome", ""),
-            _words("checkpoint_path", "Checkpoint"),
+            words("job_id", "Job"),
+            count("attempt"),
+            words("request_id", ""),
+            time("requested_at_utc", "Asked (UTC)", "requested_at"),
+            time("verified_at_utc", "Verified", "verified_at"),
+            count("step_saved", "Step saved"),
+            time("resumed_at_utc", "Resumed", "resumed_at"),
+            count("step_resumed", "Step resumed"),
+            count("steps_redone", "Steps redone"),
+            words("outcome", ""),
+            words("checkpoint_path", "Checkpoint"),
         ),
         report.pauses,
     )
@@ -224,11 +150,11 @@ def _nodes(report: EventReport) -> Table:
         "Limits read back",
         "From the receipt of the signal until the driver enforced the new limit.",
         (
-            _words("node_id", "Node"),
-            _count("gpus", "GPUs"),
-            _count("gpus_accepted", "Accepted", "accepted"),
-            _millis("median_milliseconds", "Median", "median_ms"),
-            _millis("slowest_milliseconds", "Slowest", "slowest_ms"),
+            words("node_id", "Node"),
+            count("gpus", "GPUs"),
+            count("gpus_accepted", "Accepted", "accepted"),
+            millis("median_milliseconds", "Median", "median_ms"),
+            millis("slowest_milliseconds", "Slowest", "slowest_ms"),
         ),
         report.nodes,
     )
@@ -241,15 +167,15 @@ def _evidence(report: EventReport) -> Table:
         "Readings behind the figures",
         "",
         (
-            _words("series", "Series"),
-            _words("meter", "Meter"),
-            _words("boundary", "Boundary"),
-            _words("method", "Method"),
-            _count("readings", "Readings"),
-            _time("start_utc", "From", "start", date=True),
-            _time("end_utc", "To", "end", date=True),
-            _share("coverage_fraction", "Coverage", "coverage"),
-            _share("accuracy_fraction", "Within ±", "accuracy_share"),
+            words("series", "Series"),
+            words("meter", "Meter"),
+            words("boundary", "Boundary"),
+            words("method", "Method"),
+            count("readings", "Readings"),
+            time("start_utc", "From", "start", date=True),
+            time("end_utc", "To", "end", date=True),
+            share("coverage_fraction", "Coverage", "coverage"),
+            share("accuracy_fraction", "Within ±", "accuracy_share"),
         ),
         report.evidence,
     )
@@ -257,7 +183,7 @@ def _evidence(report: EventReport) -> Table:
 
 def _lines(report: EnergyReport) -> Table:
     whole = report.meter.joules
-    joules = attrgetter("joules")
+    energy = attrgetter("joules")
     return Table(
         "energy-lines",
         1,
@@ -271,19 +197,19 @@ def _lines(report: EnergyReport) -> Table:
                 lambda v: LINE_NAMES.get(str(v), "Meter"),
                 right=False,
             ),
-            _joules("energy_joules", "Energy", whole, "joules"),
-            _count("energy_kwh", attr="kwh"),
+            joules("energy_joules", "Energy", whole, "joules"),
+            count("energy_kwh", attr="kwh"),
             Column(
                 "share_fraction",
-                lambda row: joules(row) / whole if whole else None,
+                lambda row: energy(row) / whole if whole else None,
                 "Share",
-                lambda v: quantities.percent(_float(v)),
+                lambda v: quantities.percent(number(v)),
             ),
-            _joules("band_joules", "±", whole),
-            _words("method", "Method"),
-            _share("coverage_fraction", "Coverage", "coverage"),
-            _count("readings"),
-            _flags(),
+            joules("band_joules", "±", whole),
+            words("method", "Method"),
+            share("coverage_fraction", "Coverage", "coverage"),
+            count("readings"),
+            flags(),
         ),
         (*report.lines, report.meter),
     )
@@ -297,20 +223,20 @@ def _jobs(report: EnergyReport) -> Table:
         "Energy by job",
         "Held idle is what a job's GPUs drew while it was paused or starting.",
         (
-            _words("job_id", "Job"),
-            _words("team", "Team"),
-            _words("tier", "Tier"),
-            _count("gpus", "GPUs"),
-            _joules("running_joules", "Running", like, "running.joules"),
-            _joules("running_band_joules", "±", like, "running.band_joules"),
-            _joules("held_idle_joules", "Held idle", like, "held_idle.joules"),
-            _joules("held_idle_band_joules", "±", like, "held_idle.band_joules"),
-            _joules("energy_joules", "Together", like),
-            _count("energy_kwh"),
-            _words("method", "Method", "running.method"),
-            _share("coverage_fraction", "Coverage", "running.coverage"),
-            _count("readings", attr="running.readings"),
-            _flags("running.flags"),
+            words("job_id", "Job"),
+            words("team", "Team"),
+            words("tier", "Tier"),
+            count("gpus", "GPUs"),
+            joules("running_joules", "Running", like, "running.joules"),
+            joules("running_band_joules", "±", like, "running.band_joules"),
+            joules("held_idle_joules", "Held idle", like, "held_idle.joules"),
+            joules("held_idle_band_joules", "±", like, "held_idle.band_joules"),
+            joules("energy_joules", "Together", like),
+            count("energy_kwh"),
+            words("method", "Method", "running.method"),
+            share("coverage_fraction", "Coverage", "running.coverage"),
+            count("readings", attr="running.readings"),
+            flags("running.flags"),
         ),
         report.jobs,
     )
@@ -324,13 +250,13 @@ def _teams(report: EnergyReport) -> Table:
         "Energy by team",
         "",
         (
-            _words("team", "Team"),
-            _count("jobs", "Jobs"),
-            _joules("running_joules", "Running", like),
-            _joules("held_idle_joules", "Held idle", like),
-            _joules("energy_joules", "Together", like),
-            _count("energy_kwh", attr="kwh"),
-            _joules("band_joules", "±", like),
+            words("team", "Team"),
+            count("jobs", "Jobs"),
+            joules("running_joules", "Running", like),
+            joules("held_idle_joules", "Held idle", like),
+            joules("energy_joules", "Together", like),
+            count("energy_kwh", attr="kwh"),
+            joules("band_joules", "±", like),
         ),
         report.teams,
     )
@@ -344,14 +270,14 @@ def _gpus(report: EnergyReport) -> Table:
         "Energy by GPU",
         "",
         (
-            _words("gpu_id", "GPU", "name"),
-            _joules("energy_joules", "Energy", like, "joules"),
-            _count("energy_kwh", attr="kwh"),
-            _joules("band_joules", "±", like),
-            _words("method", "Method"),
-            _share("coverage_fraction", "Coverage", "coverage"),
-            _count("readings", "Readings"),
-            _flags(),
+            words("gpu_id", "GPU", "name"),
+            joules("energy_joules", "Energy", like, "joules"),
+            count("energy_kwh", attr="kwh"),
+            joules("band_joules", "±", like),
+            words("method", "Method"),
+            share("coverage_fraction", "Coverage", "coverage"),
+            count("readings", "Readings"),
+            flags(),
         ),
         report.gpus,
     )

@@ -29,6 +29,8 @@ _WARNINGS = {
     "the load itself moved.",
     "clamped-to-authority": "The request went beyond its feed's authority and was clamped.",
     "unresolved-watts": "Part of what was owed could not be shed.",
+    "gpus-not-following": "Some GPUs drew more than their limits allowed; what was done about it "
+    "is listed below.",
     "overhead-assumed": "The overhead between GPUs and meter is assumed, not measured.",
     "meter-is-device-sum": "There is no site meter: power is the sum of the devices through the "
     "overhead model.",
@@ -85,7 +87,7 @@ def event_summary(report: EventReport) -> str:
     if delivered.performance_ratio > report.paid_band[1]:
         held += f" What lies beyond {percent(report.paid_band[1], 0)} is not paid."
     paused = sum(pause.verified_at is not None for pause in report.pauses)
-    lost = sum(max(job.seconds_lost or 0.0, 0.0) for job in report.jobs)
+    lost = sum(job.proven_seconds_lost for job in report.jobs)
     cost = f" It cost {duration(lost)} of work in {len(report.jobs)} jobs"
     if paused:
         cost += f"; {paused} paused at a verified checkpoint"

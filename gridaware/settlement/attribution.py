@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from math import fsum, hypot, sqrt
 
 from gridaware.domain.job import Job, JobState
 from gridaware.domain.reading import GpuObservation, Observation, Quality, Reading
@@ -29,6 +30,8 @@ __all__ = ["Account", "EnergyBook", "Line", "MeterUse", "Snapshot", "Tally", "Tr
 METER_RULES = CounterRules(refresh_seconds=1.0)
 """Site meters refresh about once a second (ERCOT asks for 2 s, NVML boards for far less)."""
 RATE_WINDOW_SECONDS = 60.0
+MARK_SECONDS = 2.0
+"""Between two points of the line that is laid through them."""
 HANDOVER_STEP = 0.1
 """Two readings closer than this, relatively, do not tell when a GPU changed hands."""
 
@@ -50,6 +53,7 @@ Account = tuple[Line, str]
 """A line and, for the first two, the job it belongs to."""
 _NOBODY: tuple[tuple[Account, float], ...] = (((Line.UNALLOCATED, ""), 1.0),)
 _FOREIGN: tuple[tuple[Account, float], ...] = (((Line.UNMANAGED, ""), 1.0),)
+_STEPPING = {JobState.RUNNING, JobState.CAPPED}
 _RESERVING = {JobState.STARTING, JobState.PAUSED, JobState.RESUMING}
 Owners = tuple[tuple[Account, float], ...]
 
@@ -115,7 +119,11 @@ class Track:
     alive_seconds: float
     """Since first seen, while it was on GPUs or paused: the time it could have stepped."""
     steps_per_second: float | None
-    """Mean over the last minute of running; None before the first two reports."""
+    """Of a straight line through the last minute of running; None before the first two reports."""
+    position: float = 0.0
+    """Steps as a real number: the newest one, and how far the next has come by that pace."""
+    pace_error: float = 0.0
+    """Standard error of ``steps_per_second``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +172,14 @@ class _Gpu:
 class _Progress:
     """One job between two ticks."""
 
-    __slots__ = ("alive_seconds", "attempt", "marks", "step")
+    __slots__ = ("alive_seconds", "attempt", "marks", "step", "step_seconds")
 
     def __init__(self) -> None:
         self.alive_seconds = 0.0
         self.attempt = 0
         self.step = 0
+        self.step_seconds = 0.0
+        """When that step was first told."""
         self.marks: list[tuple[float, int]] = []
 
     def report(self, seconds: float, attempt: int, step: int) -> None:
@@ -177,17 +187,41 @@ class _Progress:
         if attempt != self.attempt:
             self.attempt = attempt
             self.marks.clear()
-        self.step = step
+        elif step == self.step:
+            return  # told again: only when a step was first told says something
+        self.step, self.step_seconds = step, seconds
+        if self.marks and seconds - self.marks[-1][0] < MARK_SECONDS:
+            return
         self.marks.append((seconds, step))
         while len(self.marks) > 2 and self.marks[1][0] <= seconds - RATE_WINDOW_SECONDS:
             del self.marks[0]
 
-    def rate(self) -> float | None:
-        """Steps per second over the marks."""
-        if len(self.marks) < 2:
-            return None
-        (first, low), (last, high) = self.marks[0], self.marks[-1]
-        return (high - low) / (last - first) if last > first else None
+    def pace(self) -> tuple[float | None, float]:
+        """Steps per second by least squares over the marks, and its standard error.
+
+        A count is up to one step behind: over a minute of two marks that alone is a per cent, over
+        all of them it averages out. Not where a step takes just as long as a report: then all
+        counts are behind alike, and the error is that of the first and the last.
+        """
+        count = len(self.marks)
+        if count < 2:
+            return None, 0.0
+        mean_at = fsum(at for at, _ in self.marks) / count
+        mean_step = fsum(step for _, step in self.marks) / count
+        spread = fsum((at - mean_at) ** 2 for at, _ in self.marks)
+        if spread <= 0:
+            return None, 0.0
+        slope = fsum((at - mean_at) * (step - mean_step) for at, step in self.marks) / spread
+        left = fsum((step - mean_step - slope * (at - mean_at)) ** 2 for at, step in self.marks)
+        alike = sqrt(2 / 12) * min(1.0, abs(slope)) / (self.marks[-1][0] - self.marks[0][0])
+        return slope, hypot(sqrt(left / max(count - 2, 1) / spread), alike)
+
+    def position(self, now: float) -> float:
+        """Steps so far as a real number, at most one beyond the newest."""
+        pace, _ = self.pace()
+        if pace is None:
+            return float(self.step)
+        return self.step + min(max(pace * (now - self.step_seconds), 0.0), 1.0)
 
 
 class EnergyBook:
@@ -248,7 +282,7 @@ class EnergyBook:
             meter=self._meter_tally.frozen(_edge(self._meter, METER_RULES, now)),
             overhead_joules=self._overhead_joules,
             overhead_quality=self._overhead.quality,
-            tracks={job_id: self._track(job) for job_id, job in self._jobs.items()},
+            tracks={job_id: self._track(job, now) for job_id, job in self._jobs.items()},
             meters=dict(self._meters),
             last_meter=_use(last.meter),
         )
@@ -329,8 +363,10 @@ class EnergyBook:
             progress = self._progress.setdefault(seen.job_id, _Progress())
             progress.report(now - seen.age_seconds, seen.attempt, seen.step)
 
-    def _track(self, job: Job) -> Track:
+    def _track(self, job: Job, now: float) -> Track:
         progress = self._progress.get(job.spec.job_id) or _Progress()
+        pace, error = progress.pace()
+        steps_on = progress.step > 0 and job.state in _STEPPING
         return Track(
             team=job.spec.team,
             tier=job.spec.tier.value,
@@ -339,7 +375,9 @@ class EnergyBook:
             state=job.state,
             step=progress.step or job.step,
             alive_seconds=progress.alive_seconds,
-            steps_per_second=progress.rate(),
+            steps_per_second=pace,
+            position=progress.position(now) if steps_on else float(progress.step or job.step),
+            pace_error=error,
         )
 
     def _tally(self, account: Account) -> Tally:

@@ -7,12 +7,12 @@ site meter, consumption positive; *delivered* is the reference less the measured
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 
 from gridaware.domain.errors import InvalidInput
-from gridaware.domain.event import GridEvent, Reference
+from gridaware.domain.event import Escalation, GridEvent, Reference
 from gridaware.domain.programme import Programme
 from gridaware.domain.stepseries import StepSeries
 from gridaware.domain.target import Ramp
@@ -22,6 +22,7 @@ from gridaware.settlement.delivery import Delivery, delivery
 from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, energy_report
 from gridaware.settlement.impact import JobImpact, PauseEvidence, job_impacts
 from gridaware.settlement.meter_log import MeterSpan, meter_warnings, within
+from gridaware.settlement.record import ResponseRecord
 from gridaware.settlement.response import (
     Latencies,
     NodeClock,
@@ -72,6 +73,7 @@ class EventInputs:
     limit: StepSeries | None = None
     """What was owed, where revisions changed it; else the event's own limit throughout."""
     node_clocks: tuple[NodeClock, ...] = ()
+    response: ResponseRecord | None = None
     pauses: tuple[PauseEvidence, ...] = ()
     ramp: Ramp = Ramp()
     meters: tuple[MeterSpan, ...] = (MeterSpan(-inf, inf, "", "meter", "site", None),)
@@ -116,6 +118,12 @@ class EventReport:
     evidence: tuple[Evidence, ...]
     curve: PowerCurve
     warnings: tuple[str, ...]
+    response: ResponseRecord | None = None
+    """The four clocks GPU by GPU; None where no GPU got a new limit."""
+    escalations: tuple[Escalation, ...] = ()
+    """Rungs taken for GPUs that did not follow."""
+    opted_out_by: str | None = None
+    """Who took the site out of it, or released limits that it held, and why."""
 
 
 def settle_event(
@@ -132,11 +140,7 @@ def settle_event(
         InvalidInput: it has no reference or limit (``event-not-settleable``), or its window is
             empty.
     """
-    reference, limit = event.reference, event.limit_watts
-    if reference is None or limit is None:
-        raise InvalidInput(
-            "event-not-settleable", f"event {event.event_id} has no reference or no limit"
-        )
+    reference, limit = _measure_of(event)
     start, end, settled_end = _window(event, inputs)
     ready = min(start + programme.deadline_seconds, end)
     limits = inputs.limit or StepSeries.constant(limit, start, end)
@@ -162,6 +166,7 @@ def settle_event(
         kind=event.request.kind.value,
         state=event.state.value,
         reason=event.reason,
+        opted_out_by=event.opted_out_by,
         window_start=_utc(start),
         window_end=_utc(end),
         ready_at=_utc(ready),
@@ -175,7 +180,7 @@ def settle_event(
         limit_watts=limit,
         clamped_from_watts=event.clamped_from_watts,
         delivery=delivered,
-        rates=ramp_rates(inputs.meter, start, settled_end, inputs.ramp),
+        rates=ramp_rates(inputs.meter, start, settled_end, _bound_by(programme, inputs.ramp)),
         unresolved_watts=event.unresolved_watts,
         paid_band=programme.paid_band,
         jobs=job_impacts(energy, inputs.before, inputs.after),
@@ -188,7 +193,23 @@ def settle_event(
             *_meter_warnings(inputs, reference, settled_end),
             *energy.warnings,
         ),
+        response=inputs.response,
+        escalations=event.escalations,
     )
+
+
+def _measure_of(event: GridEvent) -> tuple[Reference, float]:
+    """What the event is measured against, and its limit in watts."""
+    if event.reference is None or event.limit_watts is None:
+        raise InvalidInput(
+            "event-not-settleable", f"event {event.event_id} has no reference or no limit"
+        )
+    return event.reference, event.limit_watts
+
+
+def _bound_by(programme: Programme, ramp: Ramp) -> Ramp:
+    """The site's ramp as far as it binds an event of this programme."""
+    return replace(ramp, down_watts_per_minute=None) if programme.ramp_exempt else ramp
 
 
 def _watts_after(event: GridEvent, meter: StepSeries, reference: Reference) -> float | None:
@@ -287,6 +308,8 @@ def _warnings(
         found.append("clamped-to-authority")
     if event.unresolved_watts > 0:
         found.append("unresolved-watts")
+    if event.escalations:
+        found.append("gpus-not-following")
     return tuple(found)
 
 

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from math import hypot, sqrt
 
 from gridaware.settlement.attribution import Snapshot
 from gridaware.settlement.energy_report import EnergyReport
 
 __all__ = ["JobImpact", "PauseEvidence", "job_impacts"]
+
+REPORT_SECONDS = 1.0
+"""How often a job tells its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,17 @@ class JobImpact:
     """The same in seconds of its own work at the reference rate."""
     throughput: float | None
     """Steps done over steps due, 1 = nothing lost."""
+    steps_band: float | None = None
+    """What ``steps_lost`` may be wrong by (two standard errors): counts are whole steps, and the
+    pace before was measured with an error of its own."""
+    seconds_band: float | None = None
+    """The same in seconds of its own work."""
+
+    @property
+    def proven_seconds_lost(self) -> float:
+        """Seconds lost where they are more than their own error; a gain is none."""
+        lost = self.seconds_lost or 0.0
+        return lost if lost > (self.seconds_band or 0.0) else 0.0
 
 
 def job_impacts(energy: EnergyReport, before: Snapshot, after: Snapshot) -> tuple[JobImpact, ...]:
@@ -74,7 +89,9 @@ def job_impacts(energy: EnergyReport, before: Snapshot, after: Snapshot) -> tupl
             continue
         rate = start.steps_per_second if start else None
         done = track.step - (start.step if start else 0)
+        moved = track.position - (start.position if start else 0.0)
         due = rate * alive if rate else None
+        band = _band(start.pace_error if start else 0.0, rate, alive)
         joules = job.running.joules if job else 0.0
         rows.append(
             JobImpact(
@@ -92,9 +109,23 @@ def job_impacts(energy: EnergyReport, before: Snapshot, after: Snapshot) -> tupl
                 reference_steps_per_second=rate,
                 steps_done=done,
                 alive_seconds=alive,
-                steps_lost=due - done if due is not None else None,
-                seconds_lost=(due - done) / rate if due is not None and rate else None,
-                throughput=done / due if due else None,
+                steps_lost=due - moved if due is not None else None,
+                seconds_lost=(due - moved) / rate if due is not None and rate else None,
+                throughput=moved / due if due else None,
+                steps_band=band,
+                seconds_band=band / rate if band is not None and rate else None,
             )
         )
     return tuple(rows)
+
+
+def _band(pace_error: float, rate: float | None, alive_seconds: float) -> float | None:
+    """Two standard errors of the steps lost: of the pace before, and of the count at both edges.
+
+    Progress is told about once a second and in whole steps, so a count is behind by anything up to
+    one step, or to what is done in a second where that is less.
+    """
+    if not rate:
+        return None
+    edge = min(1.0, rate * REPORT_SECONDS) / sqrt(12)
+    return 2.0 * hypot(pace_error * alive_seconds, edge, edge)

@@ -33,7 +33,7 @@ SLACK_SECONDS = 3.0
 """A tick, a plan, the silicon: what a deadline is judged later by."""
 REBOUND = 1.02
 MEAN_SECONDS = 10.0
-HARMLESS = {"meter-silent", "clock-step"}
+HARMLESS = {"meter-silent", "clock-step", "sag"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,7 @@ class Invariants:
         self._before = 0.0
         """Drawn before the site was asked for less."""
         self._half: tuple[dict[str, object], int] | None = None
+        self._before_sag: tuple[float, list[object], float | None, int] | None = None
         self._state = world.control.machine.state
 
     # Each second -------------------------------------------------------------------------------
@@ -97,6 +98,7 @@ class Invariants:
         self._firm_jobs_work()
         self._honest(second)
         self._way_back(second)
+        self._sags_ridden_through()
         if self._half is None and second.at - 1000.0 > 0.5 * self.plan.end_seconds:
             self._keep_half()
 
@@ -337,6 +339,23 @@ class Invariants:
                 f"{mean:.0f} W, above {allowed:.0f} W (pre-event {way.ceiling_watts:.0f} W)"
             )
             self._way = None
+
+    def _sags_ridden_through(self) -> None:
+        """During a voltage sag, and for 2 s after it, nothing is decided that nobody asked for.
+
+        Of one that lasts long enough that a reading falls into it for sure.
+        """
+        at, state = self.world.seconds() - 1000.0, self._state
+        sags = [f for f in self.plan.faults if f.kind.value == "sag" and f.seconds > 1.1]
+        under_way = [f for f in sags if f.at_seconds + 1.05 < at < f.end_seconds + 1.9]
+        if not under_way or not self.world.control.alive or self._disturbed():
+            self._before_sag = None
+            return
+        asked = [(name, t.event.state, t.event.revision) for name, t in state.events.items()]
+        now = (under_way[0].at_seconds, asked, state.target_watts, state.decisions)
+        before, self._before_sag = self._before_sag, now
+        if before is not None and before[:3] == now[:3] and before[3] != now[3]:
+            self._say("a decision was made in a voltage sag, and nothing new was asked")
 
     def _mean(self, seconds: float) -> float:
         last = self.seconds[-1]

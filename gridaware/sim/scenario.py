@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from math import inf, isfinite
 from random import Random
 
@@ -28,6 +29,7 @@ from gridaware.wiring.curves import load_curves
 __all__ = [
     "Fault",
     "PlannedFault",
+    "PlannedFiring",
     "PlannedJob",
     "PlannedSignal",
     "Scenario",
@@ -43,6 +45,8 @@ FAMILIES = (
 GPUS_A_NODE = 8
 FIRST_NOTICE_SECONDS = 35.0
 """Until then the jobs have come to their full draw."""
+FIRED_SECONDS = 60.0
+"""For which a node alone holds what it fired by itself."""
 QUIET_SECONDS = 150.0
 """After the last thing planned: restored, resumed and settled by then, however slow the ramp."""
 
@@ -63,6 +67,8 @@ class Fault(StrEnum):
     METER_SILENT = "meter-silent"
     CLOCK_STEP = "clock-step"
     DRIVER_RELOAD = "driver-reload"
+    SAG = "sag"
+    """The voltage dips: the meter, and of every second sag the sensors too, show too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,16 @@ class PlannedFault:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFiring:
+    """The frequency of the grid falls: every node fires what it holds armed, and lets go again."""
+
+    at_seconds: float
+    programme_id: str
+    level: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything that will happen, in seconds since the world's beginning."""
 
@@ -111,6 +127,7 @@ class Scenario:
     jobs: tuple[PlannedJob, ...]
     signals: tuple[PlannedSignal, ...]
     faults: tuple[PlannedFault, ...]
+    firings: tuple[PlannedFiring, ...] = ()
 
     @property
     def end_seconds(self) -> float:
@@ -118,6 +135,7 @@ class Scenario:
         ends = [signal.at_seconds for signal in self.signals]
         ends += [_offset(s.request.end) for s in self.signals if s.request and s.request.end]
         ends += [f.end_seconds for f in self.faults if isfinite(f.seconds)]
+        ends += [f.at_seconds + max(f.seconds, FIRED_SECONDS) for f in self.firings]
         held = 0.0
         if any(fault.kind is Fault.CONTROL_GONE for fault in self.faults):
             losses = [p.signal_loss.hold_seconds or 0.0 for p in self.spec.site.programmes]
@@ -155,10 +173,35 @@ def scenario(seed: int) -> Scenario:
     spec = WorldSpec(site, nodes, overheads, found_share=share)
     jobs = _jobs(random, workloads)
     signals = _signals(random)
-    faults = _faults(random, len(nodes), share)
+    faults = (*_faults(random, len(nodes), share), *_sags(seed))
     if random.random() < 0.2:
         spec = replace(spec, site=replace(site, hard_limit=_hard_limit(random, spec)))
-    return Scenario(seed, spec, jobs, signals, faults)
+    return _armed(Scenario(seed, spec, jobs, signals, faults))
+
+
+def _armed(plan: Scenario) -> Scenario:
+    """The same with what its programmes arm, drawn apart, and now and then a frequency that falls.
+
+    A programme of the default ladder, one with its own, or one that arms nothing.
+    """
+    random = Random(f"armed {plan.seed}")  # noqa: S311 - reproducible, not secret
+    ladders: tuple[tuple[float, ...] | None, ...] = (None, None, (0.08, 0.17, 0.27, 0.45), ())
+    site = plan.spec.site
+    programmes = tuple(
+        replace(p, armed_depths=random.choice(ladders), max_duration_seconds=FIRED_SECONDS)
+        for p in site.programmes
+    )
+    able = [p for p in programmes if p.ladder]
+    firings: tuple[PlannedFiring, ...] = ()
+    if able and random.random() < 0.3:
+        programme = random.choice(able)
+        at = random.uniform(FIRST_NOTICE_SECONDS + 10.0, 200.0)
+        level = random.randrange(len(programme.ladder))
+        firings = (
+            PlannedFiring(at, programme.programme_id, level, random.uniform(10.0, FIRED_SECONDS)),
+        )
+    spec = replace(plan.spec, site=replace(site, programmes=programmes))
+    return replace(plan, spec=spec, firings=firings)
 
 
 def _programme(random: Random, name: str) -> Programme:
@@ -273,7 +316,7 @@ def _told(random: Random, first: PlannedSignal, start: float, end: float) -> lis
 
 def _faults(random: Random, nodes: int, found_share: float) -> tuple[PlannedFault, ...]:
     faults = []
-    kinds = [kind for kind in Fault if kind is not Fault.CONTROL_GONE]
+    kinds = [kind for kind in Fault if kind not in {Fault.CONTROL_GONE, Fault.SAG}]
     for _ in range(random.choice((0, 1, 1, 2, 3))):
         kind = random.choice(kinds)
         amount = 0.0
@@ -297,6 +340,24 @@ def _faults(random: Random, nodes: int, found_share: float) -> tuple[PlannedFaul
     return tuple(sorted(faults, key=lambda fault: fault.at_seconds))
 
 
+def _sags(seed: int) -> tuple[PlannedFault, ...]:
+    """Up to six voltage sags in 90 s, in every fourth world; by a chance of their own."""
+    random = Random(f"{seed}-sags")  # noqa: S311 - reproducible, not secret
+    if random.random() >= 0.25:
+        return ()
+    first, count = random.uniform(20.0, 180.0), random.choice((1, 2, 6))
+    return tuple(
+        PlannedFault(
+            first + random.uniform(15.0 * number, 15.0 * number + 10.0),
+            Fault.SAG,
+            number,
+            random.uniform(0.1, 2.0),
+            random.uniform(0.3, 0.9),
+        )
+        for number in range(count)
+    )
+
+
 def _instant(seconds: float) -> datetime:
     return EPOCH + timedelta(seconds=round(seconds, 3))
 
@@ -317,6 +378,8 @@ def play(
         world.later(signal.at_seconds, _send(world, signal))
     for fault in plan.faults:
         world.later(fault.at_seconds, _break(world, fault))
+    for firing in plan.firings:
+        _let_fire(world, firing)
 
     def each_second() -> None:
         invariants.look()
@@ -342,6 +405,14 @@ def _send(world: World, signal: PlannedSignal) -> Callable[[], None]:
     return send
 
 
+def _let_fire(world: World, firing: PlannedFiring) -> None:
+    """All nodes hear the same grid, each by a meter of its own."""
+    for node in world.nodes.values():
+        heard = firing.at_seconds + world.random.uniform(0.0, 0.2)
+        world.later(heard, partial(node.fire, firing.programme_id, firing.level))
+        world.later(heard + firing.seconds, partial(node.fire, firing.programme_id, None))
+
+
 def _break(world: World, fault: PlannedFault) -> Callable[[], None]:
     number = fault.place // GPUS_A_NODE
     node_id = f"node-{number + 1}"
@@ -358,6 +429,8 @@ def _break(world: World, fault: PlannedFault) -> Callable[[], None]:
             case Fault.METER_SILENT:
                 world.window.header.meter_fault = 1
                 world.later(fault.seconds, lambda: setattr(world.window.header, "meter_fault", 0))
+            case Fault.SAG:
+                world.sag(fault.amount, fault.seconds, sensors=fault.place % 2 == 1)
             case Fault.CLOCK_STEP:
                 world.clock.step_wall(fault.amount)
                 world.later(fault.seconds, lambda: world.clock.step_wall(-fault.amount))

@@ -1,33 +1,44 @@
 """One node of the seeded world: the real lease holder on the simulated driver, in virtual time."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gridaware import __version__
 from gridaware.clock import ManualClock
-from gridaware.domain.errors import DeviceError, DriverGone
-from gridaware.domain.fleet import Gpu
+from gridaware.domain.errors import DeviceError, DeviceNotSupported, DriverGone
+from gridaware.domain.fleet import ClockRange
 from gridaware.domain.wire import (
     PROTOCOL_VERSION,
     Acknowledged,
+    Armed,
+    ArmedAcknowledged,
     CheckpointRequest,
     Desired,
+    Fired,
     Hello,
     NodeFault,
     SampleRate,
+    Trigger,
 )
 from gridaware.node.actions import (
     Acknowledge,
     Action,
+    ArmedHeld,
     Device,
     Fault,
+    Firing,
     Inventory,
     Journal,
     JournalRecord,
     LimitReading,
+    LockClocks,
+    Locked,
     WriteLimits,
     Written,
 )
+from gridaware.node.armed import told_of
+from gridaware.node.boards import gpus_of
 from gridaware.node.childwire import GpuTick, Tick
 from gridaware.node.holder import LeaseHolder
 from gridaware.node.sampling import Sampling
@@ -78,6 +89,8 @@ class SimNode:
         self.to_control: Callable[[object], None] = lambda *_: None
         self._due: float | None = None
         self._done_ticket = 0
+        self._write_at = 0.0
+        """When the last write that was asked for is carried out."""
         self._child = False
         """Whether a driver child is at work."""
 
@@ -142,10 +155,18 @@ class SimNode:
                 driver.can_set(gpu_id),
                 driver.requested_limit_watts(gpu_id),
                 driver.enforced_limit_watts(gpu_id),
+                clocks=self._clocks(gpu_id),
+                board=driver.board_state(gpu_id),
             )
         except DeviceError as error:
             kind = type(error).__name__
             return Device(gpu_id, gpu.index, gpu.model, None, False, None, None, error.code, kind)
+
+    def _clocks(self, gpu_id: str) -> ClockRange | None:
+        try:
+            return self.driver.clock_range(gpu_id)
+        except DeviceNotSupported:
+            return None
 
     # The job desk's part -----------------------------------------------------------------------
 
@@ -167,32 +188,32 @@ class SimNode:
     def hello(self) -> Hello:
         """Who it is and what it holds."""
         now = self.clock.boot_seconds()
-        gpus = []
-        for device in self.inventory.devices:
-            found = self.holder.found_watts(device.gpu_id)
-            if device.limits is not None and found is not None:
-                gpus.append(
-                    Gpu(
-                        device.gpu_id,
-                        device.index,
-                        device.model,
-                        device.limits,
-                        found,
-                        device.can_set,
-                    )
-                )
         return Hello(
             PROTOCOL_VERSION,
             self.node_id,
             __version__,
             self.holder.boot_id,
             self.inventory.driver_epoch,
-            tuple(gpus),
+            gpus_of(self.inventory, self.holder),
             ("limits", "samples", "jobs"),
             self.holder.epoch,
             self.holder.lease,
             self.holder.lease_left_seconds(now),
+            fired=self._told(self.holder.firing),
         )
+
+    def _told(self, firing: Firing | None) -> Fired | None:
+        now = self.clock.boot_seconds()
+        return None if firing is None else told_of(firing, self.node_id, now)
+
+    def fire(self, programme_id: str, level: int | None) -> None:
+        """The node's own watch fires an armed response; None = lets go of it."""
+        if self.alive:
+            now, wall = self.clock.boot_seconds(), self.clock.wall()
+            if level is None:
+                self._carry(self.holder.let_go(programme_id, now))
+            else:
+                self._carry(self.holder.fire(programme_id, level, now, wall, "frequency", 49.5))
 
     def welcome(self, epoch: int, silence_seconds: float, hz: float) -> None:
         """A controller accepts it: it says what it holds, and who is here."""
@@ -213,6 +234,10 @@ class SimNode:
         match message:
             case Desired():
                 self._carry(self.holder.on_desired(message, now, self.clock.wall()))
+            case Armed():
+                self._carry(self.holder.arm(message, now, self.clock.wall()))
+            case Trigger():
+                self._carry(self.holder.trigger(message, now, self.clock.wall()))
             case SampleRate(sample_hz=hz):
                 self.hz = hz
             case CheckpointRequest():
@@ -237,6 +262,8 @@ class SimNode:
                     self.disk = record
                 case WriteLimits():
                     self._write(action, self.life)
+                case LockClocks():
+                    self.later(0.001, partial(self._lock, action, self.life))
                 case Acknowledge():
                     self._send(
                         Acknowledged(
@@ -249,6 +276,10 @@ class SimNode:
                             self.clock.wall(),
                         )
                     )
+                case ArmedHeld(controller_epoch=epoch, revision=revision):
+                    self._send(ArmedAcknowledged(self.node_id, epoch, revision))
+                case Firing():
+                    self._send(self._told(action))
                 case Fault():
                     self.faults.append(action)
                     self._send(NodeFault(self.node_id, action.code, action.gpu_id, action.message))
@@ -274,7 +305,26 @@ class SimNode:
             results = tuple(self._read_back(g, action.ticket, e) for g, e in errors.items())
             self._carry(self.holder.on_written(results, self.clock.boot_seconds()))
 
-        self.later(self.latency() / 4 + 0.001, set_all)
+        # One worker writes what a GPU is told, in the order in which it was told.
+        now = self.clock.boot_seconds()
+        self._write_at = max(now + self.latency() / 4 + 0.001, self._write_at + 0.003)
+        self.later(self._write_at - now, set_all)
+
+    def _lock(self, action: LockClocks, life: int) -> None:
+        if life != self.life or not self._child:
+            return
+        results = []
+        for gpu_id, most_mhz in action.clocks_mhz:
+            code = kind = None
+            try:
+                if most_mhz is None:
+                    self.driver.unlock_clocks(gpu_id)
+                else:
+                    self.driver.lock_clocks(gpu_id, most_mhz)
+            except DeviceError as error:
+                code, kind = error.code, type(error).__name__
+            results.append(Locked(gpu_id, action.ticket, most_mhz, code, kind))
+        self._carry(self.holder.on_locked(results, self.clock.boot_seconds()))
 
     def _set(self, gpu_id: str, watts: float) -> DeviceError | None:
         try:
@@ -290,7 +340,8 @@ class SimNode:
         try:
             if error is not None:
                 raise error
-            return Written(gpu_id, ticket, self.driver.enforced_limit_watts(gpu_id))
+            enforced = self.driver.enforced_limit_watts(gpu_id)
+            return Written(gpu_id, ticket, enforced, read_at=self.clock.boot_seconds())
         except DeviceError as failure:
             return Written(gpu_id, ticket, None, failure.code, type(failure).__name__)
 

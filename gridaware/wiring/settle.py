@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gridaware.control.state import EventTrack, State
-from gridaware.control.stimuli import Stimulus, Tick
+from gridaware.control.stimuli import Dispatched, Stimulus, Tick
 from gridaware.domain.errors import GridawareError
 from gridaware.domain.event import GridEvent
 from gridaware.domain.job import Job, JobState
@@ -19,6 +19,7 @@ from gridaware.settlement.attribution import EnergyBook, Snapshot
 from gridaware.settlement.event_report import EventInputs, EventReport, settle_event
 from gridaware.settlement.impact import PauseEvidence
 from gridaware.settlement.meter_log import MeterLog
+from gridaware.settlement.record import Recorder
 from gridaware.settlement.response import NodeClock
 
 __all__ = ["Settler"]
@@ -26,6 +27,8 @@ __all__ = ["Settler"]
 METER_SECONDS = 2 * 86400.0
 """How much of the meter is kept in memory for reports of events still open."""
 METER_GAP_SECONDS = 15.0
+RESPONSES = 64
+"""Responses kept until their events are settled for good."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,21 +42,27 @@ class Settler:
         self._before: dict[str, Snapshot] = {}
         self._limits: dict[str, list[tuple[float, float | None]]] = {}
         """Event → (UTC seconds, watts) of each limit it had: revisions make steps."""
-        self._clocks: dict[tuple[str, str, str], float] = {}
-        """(decision, node, GPU) → when its limit was read back, monotonic seconds."""
+        self._responses: dict[str, Recorder] = {}
+        """Event → the clocks of its GPUs."""
         self._pauses: dict[tuple[str, str], PauseEvidence] = {}
 
     def watch(self, stimulus: Stimulus, moment: Moment, state: State) -> None:
         """See one stimulus after the machine has taken it in: live, and again on a restart."""
         match stimulus:
             case Tick(observation=observation):
+                self._on_decisions(state)
                 self._on_observation(observation, (t.job for t in state.jobs.values()))
                 for track in state.events.values():
                     self._on_event(track)
                 for job_track in state.jobs.values():
                     self._on_job(job_track.job)
+                self._on_power(observation, moment, state)
+            case Dispatched():
+                # Only now, with the frames on their way: nothing delays them.
+                self._on_decisions(state)
             case Acknowledged():
-                self._on_acknowledged(stimulus, moment)
+                for recorder in self._responses.values():
+                    recorder.acknowledged(stimulus, moment.seconds)
             case CheckpointReport():
                 self._on_checkpoint(stimulus, moment.wall)
             case JobRegistered(job_id=job_id, resumed_step=step):
@@ -74,17 +83,32 @@ class Settler:
             self._meter = [point for point in self._meter if point[0] >= oldest]
             self._meters.forget_before(oldest)
 
-    def _on_acknowledged(self, ack: Acknowledged, moment: Moment) -> None:
-        """Limits were read back on a node."""
-        for result in ack.results:
-            held = result.enforced_watts is not None and (
-                result.enforced_watts <= result.asked_watts + 1.0
-            )
-            if held:
-                key = (ack.decision_id, ack.node_id, result.gpu_id)
-                self._clocks.setdefault(key, moment.seconds)
-        while len(self._clocks) > 200_000:
-            del self._clocks[next(iter(self._clocks))]
+    def _on_decisions(self, state: State) -> None:
+        """An event's first decision was made: the clocks of the GPUs it concerns run."""
+        for event_id, track in state.events.items():
+            if not track.decision_id or not track.event.state.acting:
+                continue
+            known = self._responses.get(event_id)
+            if known is None or known.decision_id != track.decision_id:
+                limits = {node_id: state.nodes[node_id].limits_watts for node_id in track.awaiting}
+                self._responses[event_id] = Recorder(track.decision_id, limits)
+                while len(self._responses) > RESPONSES:
+                    del self._responses[next(iter(self._responses))]
+
+    def _on_power(self, observation: Observation, moment: Moment, state: State) -> None:
+        """Power was read: see which GPUs have come down to their limits."""
+        if state.ride.frozen(moment.seconds):
+            return
+        running = {k: r for k, r in self._responses.items() if r.running}
+        if not running:
+            return
+        limits = {node_id: node.limits_watts for node_id, node in state.nodes.items()}
+        for event_id, recorder in running.items():
+            track = state.events.get(event_id)
+            if track is None or not track.event.state.acting:
+                recorder.close()
+            else:
+                recorder.observed(observation.nodes, limits, moment.seconds)
 
     def _on_event(self, track: EventTrack) -> None:
         """An event changed: its energy is counted from when it began to act."""
@@ -147,10 +171,17 @@ class Settler:
         if track is None or before is None:
             return None
         event = track.event
-        nodes = tuple(
-            NodeClock(node_id, gpu_id, seconds)
-            for (decision, node_id, gpu_id), seconds in self._clocks.items()
-            if decision == track.decision_id
+        recorder = self._responses.get(event_id)
+        nodes = (
+            ()
+            if recorder is None
+            else tuple(NodeClock(*clock) for clock in recorder.accepted_by_gpu())
+        )
+        clocks = event.clocks
+        response = (
+            None
+            if recorder is None
+            else recorder.record(clocks.received_seconds, clocks.decided_seconds)
         )
         since = event.started_at or event.received_at
         inputs = EventInputs(
@@ -159,6 +190,7 @@ class Settler:
             limit=self._limit_of(event_id, event),
             after=self.book.snapshot(),
             node_clocks=nodes,
+            response=response,
             pauses=tuple(p for p in self._pauses.values() if p.requested_at >= since),
             ramp=state.site.ramp,
             meters=self._meters.spans,
@@ -172,6 +204,7 @@ class Settler:
         if final:
             self._before.pop(event_id, None)
             self._limits.pop(event_id, None)
+            self._responses.pop(event_id, None)
         return report
 
     def _limit_of(self, event_id: str, event: GridEvent) -> StepSeries | None:

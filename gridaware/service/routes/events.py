@@ -68,8 +68,12 @@ def event_report(
     event_id: Name,
     web: WebContext,
     form: Annotated[Literal["json", "csv", "html"], Query(alias="format")] = "json",
+    table: Annotated[str, Query(max_length=64)] = "event-intervals",
 ) -> Response:
-    """What the event delivered: clocks, baseline, kW and kWh, and each job's part."""
+    """What the event delivered: clocks, baseline, kW and kWh, and each job's part.
+
+    CSV is one table: ``event-intervals``, ``event-jobs``, ``event-gpus``, ….
+    """
     body = web.reader.get("report", event_id)
     if form == "json":
         return json_response(body)
@@ -80,10 +84,10 @@ def event_report(
     if form == "html":
         headers = {"Content-Security-Policy": _SELF_CONTAINED}
         return Response(event_report_html(report), media_type="text/html", headers=headers)
-    name = f'attachment; filename="{event_id.replace(":", "_")}.csv"'
-    return Response(
-        event_report_csv(report), media_type="text/csv", headers={"Content-Disposition": name}
-    )
+    part = "" if table == "event-intervals" else f"-{table}"
+    name = f'attachment; filename="{event_id.replace(":", "_")}{part}.csv"'
+    body_csv = event_report_csv(report, table)
+    return Response(body_csv, media_type="text/csv", headers={"Content-Disposition": name})
 
 
 def _command(command: str) -> Callable[..., Awaitable[Response]]:

@@ -64,6 +64,8 @@ class Bench:
         self.made: list[Instruction] = []
         self.watts: dict[str, float] = {}
         self.owners: dict[str, str] = {}
+        self.stubborn: dict[str, float] = {}
+        """GPUs that draw that much, whatever limit is enforced."""
         self.quality = Quality.GOOD
         self.post(Started(1))
         self.post(SiteConfigured(site))
@@ -105,7 +107,7 @@ class Bench:
             track = self.state.nodes.get(f"n{node[1]}")
             limits = {} if track is None else track.limits_watts
             drawn |= {
-                gpu_id: min(watts, 0.97 * limits.get(gpu_id, 400.0))
+                gpu_id: self.stubborn.get(gpu_id, min(watts, 0.97 * limits.get(gpu_id, 400.0)))
                 for gpu_id, watts in self.watts.items()
                 if gpu_id.startswith(node)
             }
@@ -158,6 +160,7 @@ class Bench:
         for gpu_id in [g for g, owner in self.owners.items() if owner == job_id]:
             del self.owners[gpu_id]
             self.watts[gpu_id] = 60.0
+            self.stubborn.pop(gpu_id, None)
 
     def signal(
         self,

@@ -127,6 +127,29 @@ def test_on_the_way_down_the_target_is_a_straight_line_of_the_ramps_slope():
     assert ramp_down_seconds(100e3, 75e3, ramp) == 150.0
 
 
+def test_what_is_owed_is_told_beside_the_ramp_that_holds_it_up():
+    ramp, descent = Ramp(down_watts_per_minute=10e3), Descent(1000.0, 100e3)
+    target = power_target(NOW.after(60), [event("event", 75e3)], {}, ramp=ramp, descent=descent)
+    assert (target.aim.watts, target.aim.owed_watts) == (90e3, 75e3)
+
+
+def test_fast_reserve_is_exempt_from_the_ramp_by_configuration_alone():
+    ramp, descent = Ramp(down_watts_per_minute=10e3), Descent(1000.0, 100e3)
+
+    def limit(programme, *events):
+        now = NOW.after(60)
+        known = {"programme": programme, "other": Programme("other")}
+        return power_target(now, events, known, ramp=ramp, descent=descent).limit_watts
+
+    assert limit(Programme("programme", deadline_seconds=0.5), event("event", 75e3)) == 90e3
+    exempt = Programme("programme", deadline_seconds=0.5, ramp_exempt=True)
+    assert limit(exempt, event("event", 75e3)) == 75e3
+    # A deeper event of another programme is not freed by it: it comes by the ramp, no sooner.
+    deeper = event("deeper", 60e3, programme_id="other")
+    assert limit(exempt, event("event", 75e3), deeper) == 75e3
+    assert limit(exempt, event("event", 95e3), deeper) == 90e3
+
+
 def test_the_hard_limit_is_never_ramped():
     target = power_target(
         NOW,

@@ -3,10 +3,13 @@
 import json
 from datetime import timedelta
 
+import msgspec
 import pytest
 
+from gridaware.domain.wire import Acknowledged, GpuResult
 from gridaware.service import render
 from gridaware.settlement.energy_report import EnergyFigure, EnergyReport, JobEnergy
+from gridaware.settlement.record import Recorder
 
 JOB = {
     "job_id": "train",
@@ -129,7 +132,7 @@ def test_the_ledger_is_read_in_order_with_its_chain(client, store, noon):
 def test_a_report_comes_in_the_form_asked_for(
     client, store, noon, monkeypatch, form, media, disposition
 ):
-    monkeypatch.setattr(render, "event_report_csv", lambda body: f"csv of {body['event_id']}")
+    monkeypatch.setattr(render, "event_report_csv", lambda body, _: f"csv of {body['event_id']}")
     monkeypatch.setattr(render, "event_report_html", lambda body: f"html of {body['event_id']}")
     put(store, noon, "report", "grid.dr:1", {"event_id": "grid.dr:1"})
     answer = client.get(f"/api/v1/events/grid.dr:1/report?format={form}")
@@ -137,6 +140,15 @@ def test_a_report_comes_in_the_form_asked_for(
     assert answer.headers.get("Content-Disposition") == disposition
     wanted = '{"event_id":"grid.dr:1"}' if form == "json" else f"{form} of grid.dr:1"
     assert answer.text == wanted
+
+
+def test_any_table_of_a_report_comes_as_csv_under_its_name(client, store, noon, monkeypatch):
+    monkeypatch.setattr(render, "event_report_csv", lambda _, table: f"{table} of it")
+    put(store, noon, "report", "grid.dr:1", {"event_id": "grid.dr:1"})
+    answer = client.get("/api/v1/events/grid.dr:1/report?format=csv&table=event-gpus")
+    assert answer.text == "event-gpus of it"
+    named = 'attachment; filename="grid.dr_1-event-gpus.csv"'
+    assert answer.headers["Content-Disposition"] == named
 
 
 # Power
@@ -350,6 +362,30 @@ def test_metrics_are_named_with_base_units_and_carry_no_job(
     } <= lines
     assert "train" not in text
     assert "GPU-1" not in text
+
+
+def test_each_gpus_clocks_of_each_event_are_counted_once(client, store, noon, clock):
+    def report(event: str, final: bool) -> None:
+        recorder = Recorder("d1-1", {"n-0": {"GPU-0": 250.0, "GPU-1": 250.0}})
+        results = tuple(GpuResult(f"GPU-{i}", 250.0, 250.0, None, 0.001) for i in range(2))
+        recorder.acknowledged(Acknowledged("n-0", 1, 1, "d1-1", results, True, noon), 10.04)
+        record = msgspec.to_builtins(recorder.record(10.0, 10.004))
+        put(store, noon, "report", event, {"event_id": event, "final": final, "response": record})
+
+    put(store, noon, "report", "old", {"event_id": "old"})
+    report("grid.one", final=False)
+    store.ledger.flush()
+    name, labels = "gridaware_response_seconds", 'clock="accepted"'
+    lines = client.get("/metrics").text.splitlines()
+    assert f'{name}_bucket{{{labels},le="0.02"}} 0.0' in lines
+    assert f'{name}_bucket{{{labels},le="0.05"}} 2.0' in lines
+    assert f'{name}_bucket{{{labels},le="+Inf"}} 2.0' in lines
+    assert f"{name}_sum{{{labels}}} 0.08" in lines
+    assert f'{name}_count{{clock="confirmed"}} 0.0' in lines
+    report("grid.one", final=True)  # the same response, now for good
+    report("grid.two", final=False)
+    lines = client.get("/metrics").text.splitlines()
+    assert f"{name}_count{{{labels}}} 4.0" in lines
 
 
 def test_the_energy_counter_only_grows_by_what_came_since(client, store, noon, two_minutes, clock):

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from gridaware.domain.errors import InvalidInput
-from gridaware.domain.event import Clocks, EventState, GridEvent, Reference
+from gridaware.domain.errors import InvalidInput, NotFound
+from gridaware.domain.event import Clocks, Escalation, EventState, GridEvent, Reference
 from gridaware.domain.job import Job, JobSpec, JobState, Tier
 from gridaware.domain.moment import Moment
 from gridaware.domain.programme import Programme
@@ -28,6 +28,7 @@ from gridaware.domain.reading import (
 )
 from gridaware.domain.signal import EventRequest, Quantity, TargetSpec
 from gridaware.domain.stepseries import StepSeries
+from gridaware.domain.wire import Acknowledged, GpuResult
 from gridaware.service import quantities
 from gridaware.service.render import (
     event_report_csv,
@@ -42,6 +43,7 @@ from gridaware.service.render import (
 from gridaware.settlement.attribution import EnergyBook
 from gridaware.settlement.event_report import EventInputs, EventReport, settle_event
 from gridaware.settlement.impact import PauseEvidence
+from gridaware.settlement.record import Recorder
 from gridaware.settlement.response import NodeClock
 
 START = datetime(2026, 11, 30, 14, 0, tzinfo=UTC)
@@ -162,11 +164,17 @@ GOLDEN = {
     "delivered_watts shortfall_watts over_watts owed_joules delivered_joules coverage_fraction",
     "event-jobs": "schema job_id team tier gpus state work_lost_seconds steps_lost "
     "throughput_fraction steps_done reference_steps_per_second alive_seconds mean_watts "
-    "energy_joules energy_band_joules held_idle_joules energy_method coverage_fraction",
+    "energy_joules energy_band_joules held_idle_joules energy_method coverage_fraction "
+    "work_lost_band_seconds steps_lost_band",
     "event-pauses": "schema job_id attempt request_id requested_at_utc verified_at_utc step_saved "
     "resumed_at_utc step_resumed steps_redone outcome checkpoint_path",
     "event-nodes": "schema node_id gpus gpus_accepted median_milliseconds slowest_milliseconds",
     "event-evidence": "schema series boundary method readings start_utc end_utc coverage_fraction",
+    "event-response": "schema clock gpus gpus_reached p50_milliseconds p99_milliseconds "
+    "max_milliseconds",
+    "event-gpus": "schema node_id gpu_id limit_watts decided_milliseconds accepted_milliseconds "
+    "confirmed_milliseconds placed_by",
+    "event-escalations": "schema at_utc job_id rung cause gpus excess_watts above_watts gpu_ids",
     "energy-lines": "schema line energy_joules energy_kwh share_fraction band_joules method "
     "coverage_fraction readings flags",
     "energy-jobs": "schema job_id team tier gpus running_joules running_band_joules "
@@ -228,6 +236,24 @@ def test_the_page_stands_alone(report):
         assert part in words, "the figure's legend is text"
 
 
+def test_the_page_shows_the_four_clocks_gpu_by_gpu_and_what_was_done_about_the_others(report):
+    recorder = Recorder("d", {"n0": {"GPU-0": 250.0, "GPU-1": 250.0}})
+    results = (GpuResult("GPU-0", 250.0, 250.0, None, 0.004),)
+    recorder.acknowledged(Acknowledged("n0", 1, 1, "d", results, True, START), 5.020)
+    step = Escalation(START, "train", "lock-clocks", "ignored", 1, ("GPU-1",), 130.0, 90.0)
+    told = replace(report, response=recorder.record(5.0, 5.003), escalations=(step,))
+    assert report_of(msgspec.json.decode(report_json(told))) == told
+    words = " ".join(Page(event_report_html(told)).text)
+    for part in ("GPU by GPU", "GPU-1", "GPUs that did not follow", "lock-clocks", "20 ms"):
+        assert part in words
+    rows = list(csv.DictReader(io.StringIO(event_report_csv(told, "event-gpus"))))
+    assert [row["gpu_id"] for row in rows] == ["GPU-1", "GPU-0"]  # the slowest first
+    assert (rows[1]["accepted_milliseconds"], rows[1]["placed_by"]) == ("20.0", "agent")
+    with pytest.raises(NotFound) as unknown:
+        event_report_csv(told, "event-nothing")
+    assert unknown.value.code == "report-table-unknown"
+
+
 def test_the_figure_has_no_colour_of_its_own(report):
     svg = re.search(r"<svg.*</svg>", event_report_html(report), re.DOTALL).group()
     assert "#0102" not in svg
@@ -278,7 +304,7 @@ def test_files_are_written_under_safe_names(report, tmp_path):
     written = write_report_files(report, tmp_path / "out")
     names = [path.name for path in written]
     assert names[:2] == ["event-hook.e_1.html", "event-hook.e_1.json"]
-    assert len(names) == len(set(names)) == 2 + 9
+    assert len(names) == len(set(names)) == 2 + 12
     assert all(path.read_text(encoding="utf-8") for path in written)
     assert write_report_files(report, tmp_path / "out") == written, "an older report is replaced"
     energy = write_report_files(report.energy, tmp_path / "out")
