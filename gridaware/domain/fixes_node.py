@@ -68,13 +68,23 @@ _AGENT = {
     "journal-version": "Run the agent's version that wrote the journal, or a newer one.",
     "journal-corrupt": "Compare the limits with `nvidia-smi -q -d POWER`, then move the journal "
     "away.",
+    "armed-refused": "Run the same version of gridaware at both ends.",
+    "trigger-refused": "Nothing: the controller sends what it meant in full. Where a local watch "
+    "was refused, see that the controller is connected and arms the programme.",
     "agent-permission": "Ask as root: `sudo gridaware release`.",
     "agent-timeout": "Try again; if it goes on, restart the agent: it finishes from its journal.",
     "agent-unreachable": "Start the agent as root: `gridaware agent --config FILE`.",
     "peer-untrusted": "Ask as root, or as the user who runs the agent.",
     "request-malformed": "Send one JSON object a line.",
-    "release-arguments": "Give no argument, or confirm=force.",
-    "lease-alive": "Wait for the event's end, or add --force to give it up.",
+    "release-arguments": "Give only confirm, reason, actor and at_once, each one line of text.",
+    "release-confirmation": "Type the node's id as `gridaware node list` shows it.",
+    "release-reason": "Add --reason TEXT: the programme is told who released it and why.",
+    "release-ramp-unconfirmed": "Leave --now out to rise within the ramp, or confirm it: --confirm "
+    "NODE_ID --reason TEXT.",
+    "release-both": "Release the fleet, or remove one node's agent: not both at once.",
+    "releases-unreadable": "Tell the programmes of releases made while no controller was there.",
+    "releases-write": "Make room on the disk of the agent's state_dir.",
+    "lease-alive": "Wait for the event's end, or opt out of it: --confirm NODE_ID --reason TEXT.",
     "socket-path": "Choose a run_dir whose path is shorter and writable.",
     "socket-path-long": "Choose a shorter run_dir: a socket's path has at most 107 bytes.",
     "socket-in-use": "Stop the other agent of this node first.",
@@ -100,8 +110,11 @@ _LINK = {
     "relay-channel": "Run the same version of gridaware at both ends.",
     "relay-listen": "Free the relay's port, or give it another with `listen.port`.",
     "superseded": "Run one agent a node: a newer stream of the same node took this one's place.",
-    "controller-epoch-old": "Stop the older controller. If its store was lost, restore it from a "
-    "backup, or remove the agents' journals once no lease is in force.",
+    "agents-address": "Set control.agents_host and agents_port to an address of this host.",
+    "agents-port-taken": "Stop what listens there; if it is a controller, release through it.",
+    "epoch-unknown": "Give --after-epoch N: the agents' logs name the epoch that they obeyed.",
+    "controller-epoch-old": "Stop the older controller. If the store was lost, restore it from a "
+    "backup, or start `gridaware serve --after-epoch N` with the epoch that the agents obeyed.",
 }
 
 _DESK = {

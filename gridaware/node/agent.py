@@ -23,49 +23,64 @@ from random import Random
 from typing import Protocol
 
 from gridaware import __version__
-from gridaware.clock import Clock
+from gridaware.clock import Clock, boot_id
 from gridaware.domain.errors import ConfigError, InvalidInput, Refused, Unavailable
-from gridaware.domain.fleet import Gpu
 from gridaware.domain.wire import (
     PROTOCOL_VERSION,
     Acknowledged,
+    Armed,
+    ArmedAcknowledged,
     CheckpointRequest,
+    Command,
     Desired,
     Fenced,
     Hello,
     NodeFault,
+    Release,
     SampleRate,
+    Trigger,
     Welcome,
 )
 from gridaware.node.actions import (
     Acknowledge,
     Action,
+    ArmedHeld,
     Fault,
     Fence,
+    Firing,
     Inventory,
     Journal,
     JournalRecord,
+    LockClocks,
+    Locked,
     WriteLimits,
     Written,
 )
 from gridaware.node.adminsocket import AdminSocket
+from gridaware.node.armed import told_of
+from gridaware.node.boards import BoardNews, gpus_of, slices_of
 from gridaware.node.childwire import Tick
 from gridaware.node.driverchild import DriverChildren
 from gridaware.node.holder import LeaseHolder
 from gridaware.node.journal import Journal as JournalFile
 from gridaware.node.journal import load
+from gridaware.node.released import Releases
+from gridaware.node.root import RootDesk
 from gridaware.node.sampling import JobsOnNode, Sampling
 from gridaware.node.settings import AgentSettings
 from gridaware.node.uplink import Uplink
+from gridaware.node.watch import FrequencyWatch
 
 __all__ = ["Agent", "Desk"]
 
 _log = logging.getLogger(__name__)
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _HOUSEKEEPING_SECONDS = 1.0
 """The holder is asked at least this often: the loop's timers stand still while a machine sleeps."""
+_SYNC_SECONDS = 0.5
 _RESTORE_SECONDS = 10.0
+_FAREWELL_SECONDS = 10.0
+"""How long an agent that is removed tries to tell a controller of it."""
 _DRIVER_SECONDS = 15.0
 
 
@@ -88,8 +103,10 @@ class Desk(JobsOnNode, Protocol):
         """Say again who is here, to a controller that is new."""
         ...
 
-    def set_gpus(self, gpu_ids_by_ray_index: Sequence[str]) -> None:
-        """GPUs in driver order."""
+    def set_gpus(
+        self, gpu_ids_by_ray_index: Sequence[str], boards_by_slice: Mapping[str, str]
+    ) -> None:
+        """GPUs in driver order, and whose MIG slices are."""
         ...
 
 
@@ -108,26 +125,43 @@ class Agent:
         self.clock = clock
         self._desk = make_desk(self._emit) if make_desk is not None else None
         self._journal = JournalFile(settings.state_dir)
-        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+        self._boot_id = boot_id()
         self._early: list[Action] = []
         self._lock = _locked(settings.state_dir)
         record, distrust = self._recall()
         self.holder = LeaseHolder(self._boot_id, record, distrust=distrust)
         self.children = DriverChildren(settings.driver, self)
+        self.watch = FrequencyWatch(settings.frequency, self.holder, clock, self._carry)
         self.uplink = Uplink(settings.controller, ssl_context, clock, random, self)
         self._sampling = Sampling(settings.node_id, clock, self._desk, self.uplink.send)
-        self._admin = AdminSocket(
-            settings.run_dir / "admin.sock", {"release": self._release, "status": self._status}
+        self.releases = Releases(
+            settings.state_dir, lambda code, text: self._fault(Fault(code, None, text))
         )
+        self.root = RootDesk(
+            settings.node_id,
+            self.holder,
+            self.releases,
+            clock,
+            self._carry,
+            self._tell_again,
+            self._facts,
+        )
+        self._admin = AdminSocket(settings.run_dir / "admin.sock", self.root.commands())
         self._inventory: Inventory | None = None
-        self._ready = asyncio.Event()
+        self.ready = asyncio.Event()
         self._stop = asyncio.Event()
         self._released = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
+        self._sync_due: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Future[None] | None = None
         self._journal_broken = False
         self._sample_hz = 1.0
+        self._boards = BoardNews()
+        self._told_settable: frozenset[str] = frozenset()
+        self._retired_seconds = 0.0
+        self._keeps = False
+        """Whether who is connected keeps what it is told."""
 
     # Life -----------------------------------------------------------------------------------
 
@@ -149,6 +183,7 @@ class Agent:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRIVER_SECONDS):
                     await self._ready_or_stop()
+            self.watch.start()
             tasks.append(asyncio.create_task(self.uplink.run(), name="uplink"))
             await self._stop.wait()
             if self.settings.restore_on_stop:
@@ -163,16 +198,20 @@ class Agent:
             if self._desk is not None:
                 await self._desk.stop()
             await self._admin.stop()
+            if self._sync_due is not None:
+                self._sync_due.cancel()
+                self._sync_soon()
             if self._syncing is not None:
                 await asyncio.wait([self._syncing])
             os.close(self._lock)
 
     def stop(self) -> None:
         """End :meth:`run`. Limits and lease stand, unless the settings say to restore."""
+        self.watch.stop()
         self._stop.set()
 
     async def _ready_or_stop(self) -> None:
-        waits = [asyncio.ensure_future(e.wait()) for e in (self._ready, self._stop)]
+        waits = [asyncio.ensure_future(e.wait()) for e in (self.ready, self._stop)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -181,7 +220,7 @@ class Agent:
 
     async def _restore(self) -> None:
         self._released.clear()
-        self._carry(self.holder.surrender(self._now()))
+        self._carry(self.holder.retire(self._now(), at_once=True))
         if self.holder.holding:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RESTORE_SECONDS):
@@ -194,6 +233,12 @@ class Agent:
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
             self._carry(self.holder.on_tick(self._now()))
             self.children.wish_fresh(wanted=self.holder.blocked)
+            if self.releases.retiring:
+                self.watch.stop()
+            self.watch.look()
+            if self.holder.settable != self._told_settable:
+                self.uplink.greet_again()
+            self._keep_releases()
 
     def _recall(self) -> tuple[JournalRecord | None, bool]:
         """The journal's record, and whether limits that stand must be distrusted."""
@@ -214,14 +259,19 @@ class Agent:
         self._inventory = inventory
         self._sampling.found(inventory)
         if self._desk is not None:
-            self._desk.set_gpus([d.gpu_id for d in inventory.devices])
-        self._carry(self.holder.on_inventory(inventory, self._now(), self.clock.wall()))
-        self._ready.set()
+            self._desk.set_gpus([d.gpu_id for d in inventory.devices], slices_of(inventory))
+        actions = self.holder.on_inventory(inventory, self._now(), self.clock.wall())
+        self._carry([*self._boards.faults(inventory), *actions])
+        self.ready.set()
         self.uplink.greet_again()
 
     def on_results(self, results: tuple[Written, ...]) -> None:
         """Limits were set and read back, or not."""
         self._carry(self.holder.on_written(results, self._now()))
+
+    def on_locked(self, result: Locked) -> None:
+        """A clock lock was set, or was not."""
+        self._carry(self.holder.on_locked([result], self._now()))
 
     def on_tick(self, tick: Tick) -> None:
         """A sample of all GPUs."""
@@ -231,7 +281,7 @@ class Agent:
         actions = self.holder.on_readings(readings, self._now()) if readings else []
         if hung:
             actions += self.holder.on_hung(hung, self._now())
-        self._carry(actions)
+        self._carry([*actions, *self._boards.look(tick)])
         self._sampling.take(tick, sample_hz=self._sample_hz)
 
     def on_driver_gone(self, code: str, message: str) -> None:
@@ -245,6 +295,7 @@ class Agent:
         """Who we are and what we hold."""
         now = self._now()
         settings, holder, inventory = self.settings, self.holder, self._inventory
+        self._told_settable = holder.settable
         desk = self._desk is not None
         return Hello(
             PROTOCOL_VERSION,
@@ -252,13 +303,16 @@ class Agent:
             __version__,
             self._boot_id,
             "" if inventory is None else inventory.driver_epoch,
-            () if inventory is None else tuple(self._gpus(inventory)),
-            ("limits", "samples", "jobs") if desk else ("limits", "samples"),
+            gpus_of(inventory, holder),
+            ("limits", "samples", "release", *(("jobs",) if desk else ())),
             holder.epoch,
             holder.lease,
             holder.lease_left_seconds(now),
             settings.cluster_id,
             str(settings.run_dir / "agent.sock") if desk else "",
+            self.holder.fresh,
+            self.releases.all(),
+            None if holder.firing is None else told_of(holder.firing, settings.node_id, now),
         )
 
     def on_welcome(self, welcome: Welcome) -> bool:
@@ -269,19 +323,38 @@ class Agent:
         self._carry(actions)
         if any(isinstance(action, Fence) for action in actions):
             return False
+        self._keeps = not welcome.stand_in
+        self._note_told()
         self._rate(welcome.sample_hz)
         if self._desk is not None:
             asyncio.get_running_loop().call_soon(self._desk.announce)
         return True
 
-    def on_command(self, message: Desired | SampleRate | CheckpointRequest) -> None:
+    def on_command(self, message: Command) -> None:
         """An order of the controller."""
         if isinstance(message, Desired):
-            self._carry(self.holder.on_desired(message, self._now(), self.clock.wall()))
+            wish = self.releases.spared(message, self.holder.lease)
+            if wish is not None:
+                self._carry(self.holder.on_desired(wish, self._now(), self.clock.wall()))
+        elif isinstance(message, Armed | Trigger):
+            self._stand_ready(message)
+        elif isinstance(message, Release):
+            self.root.ordered(message)
         elif isinstance(message, SampleRate):
             self._rate(message.sample_hz)
         elif self._desk is not None:
             self._desk.request(message)
+
+    def _stand_ready(self, message: Armed | Trigger) -> None:
+        """Hold responses ready, or fire one; an agent that is being removed does neither."""
+        if self.releases.retiring:
+            return
+        now, wall = self._now(), self.clock.wall()
+        if isinstance(message, Armed):
+            self._carry(self.holder.arm(message, now, wall))
+            self.watch.look()
+        else:
+            self._carry(self.holder.trigger(message, now, wall))
 
     def on_heard(self) -> None:
         """The controller is not silent."""
@@ -289,35 +362,32 @@ class Agent:
 
     # Root of this node ----------------------------------------------------------------------
 
-    def _release(self, arguments: Mapping[str, str]) -> object:
-        unknown = arguments.keys() - {"confirm"}
-        if unknown or arguments.get("confirm", "force") != "force":
-            raise InvalidInput("release-arguments", "the only argument is confirm=force")
-        force = "confirm" in arguments
-        self._carry(self.holder.release(self._now(), force=force))
-        return self._status({})
-
-    def _status(self, _arguments: Mapping[str, str]) -> object:
-        now = self._now()
-        holder = self.holder
-        gpu_ids = [d.gpu_id for d in self._inventory.devices] if self._inventory else []
+    def _facts(self) -> Mapping[str, object]:
         return {
-            "node_id": self.settings.node_id,
-            "phase": holder.phase(now),
             "connected": self.uplink.connected,
-            "controller_epoch": holder.epoch,
-            "lease_id": None if holder.lease is None else holder.lease.lease_id,
-            "lease_left_seconds": holder.lease_left_seconds(now),
             "driver_child_pid": self.children.pid,
-            "gpus": [
-                {
-                    "gpu_id": gpu_id,
-                    "found_watts": holder.found_watts(gpu_id),
-                    "target_watts": holder.target_watts(gpu_id, now),
-                }
-                for gpu_id in gpu_ids
-            ],
+            "gpu_ids": [d.gpu_id for d in self._inventory.devices] if self._inventory else [],
         }
+
+    def _tell_again(self) -> None:
+        """A release is told at once where a controller is there."""
+        self.uplink.greet_again()
+        if self.uplink.connected:
+            self._note_told()
+
+    def _note_told(self) -> None:
+        if self._keeps:
+            self.releases.on_told(self._now())
+
+    def _keep_releases(self) -> None:
+        """Forget releases that are known, and end once an agent that is removed holds nothing."""
+        if not self.uplink.connected:
+            self.releases.on_lost()
+        self.releases.on_tick(self._now())
+        if self.releases.retiring and not self.holder.holding:
+            self._retired_seconds += _HOUSEKEEPING_SECONDS
+            if self.releases.told or self._retired_seconds > _FAREWELL_SECONDS:
+                self.stop()
 
     # Carrying out ---------------------------------------------------------------------------
 
@@ -330,8 +400,15 @@ class Agent:
                     return
             elif isinstance(action, WriteLimits):
                 self.children.write(action.ticket, action.limits_watts)
+            elif isinstance(action, LockClocks):
+                self.children.lock(action.ticket, action.clocks_mhz)
             elif isinstance(action, Acknowledge):
                 self.uplink.send(self._acknowledged(action))
+            elif isinstance(action, ArmedHeld):
+                held = (action.controller_epoch, action.revision)
+                self.uplink.send(ArmedAcknowledged(self.settings.node_id, *held))
+            elif isinstance(action, Firing):
+                self.uplink.send(told_of(action, self.settings.node_id, self._now()))
             elif isinstance(action, Fence):
                 _log.error("%s: %s", action.code, action.message)
                 self.uplink.fence(Fenced(action.code, action.message))
@@ -339,6 +416,8 @@ class Agent:
                 self._fault(action)
         if not self.holder.holding:
             self._released.set()
+        if self.holder.released and self.releases.note_restored():
+            self._tell_again()
         self._arm()
 
     def _write_journal(self, action: Journal) -> bool:
@@ -351,11 +430,15 @@ class Agent:
             self._journal_broken = True
             return not action.durable
         self._journal_broken = False
-        if not action.durable and self._syncing is None:
-            loop = asyncio.get_running_loop()
-            self._syncing = loop.run_in_executor(None, self._sync)
-            self._syncing.add_done_callback(self._synced)
+        if not action.durable and self._syncing is None and self._sync_due is None:
+            # Later: a response under way on this node shall not wait for its disk.
+            self._sync_due = asyncio.get_running_loop().call_later(_SYNC_SECONDS, self._sync_soon)
         return True
+
+    def _sync_soon(self) -> None:
+        self._sync_due = None
+        self._syncing = asyncio.get_running_loop().run_in_executor(None, self._sync)
+        self._syncing.add_done_callback(self._synced)
 
     def _sync(self) -> None:
         with contextlib.suppress(Unavailable):
@@ -401,14 +484,6 @@ class Agent:
             self._sample_hz = sample_hz
             self._sampling.flush()
             self.children.rate(sample_hz)
-
-    def _gpus(self, inventory: Inventory) -> Iterable[Gpu]:
-        for device in inventory.devices:
-            found = self.holder.found_watts(device.gpu_id)
-            if device.limits is not None and found is not None:
-                yield Gpu(
-                    device.gpu_id, device.index, device.model, device.limits, found, device.can_set
-                )
 
     def _emit(self, message: object) -> None:
         self.uplink.send(message)

@@ -11,13 +11,15 @@ from typing import Any
 import msgspec
 
 from gridaware.domain.errors import Bug
-from gridaware.node.actions import Device, LimitReading, Written
+from gridaware.node.actions import Device, LimitReading, Locked, Written
 
 __all__ = [
     "ChildReader",
     "Ended",
     "Found",
     "GpuTick",
+    "Lock",
+    "LockResult",
     "Rate",
     "Results",
     "Setup",
@@ -49,6 +51,19 @@ class Write(msgspec.Struct, tag="write", array_like=True):
 
     ticket: int
     limits_watts: tuple[tuple[str, float], ...]
+
+
+class Lock(msgspec.Struct, tag="lock", array_like=True):
+    """Agent → child: lock these clocks (MHz), or unlock them (None)."""
+
+    ticket: int
+    clocks_mhz: tuple[tuple[str, float | None], ...]
+
+
+class LockResult(msgspec.Struct, tag="locked", array_like=True):
+    """Child → agent: one lock was set, or was not."""
+
+    result: Locked
 
 
 class Found(msgspec.Struct, tag="found", array_like=True):
@@ -97,8 +112,8 @@ class Ended(msgspec.Struct, tag="ended", array_like=True):
     message: str
 
 
-ToChild = Setup | Rate | Write
-FromChild = Found | Results | Tick | Ended
+ToChild = Setup | Rate | Write | Lock
+FromChild = Found | Results | LockResult | Tick | Ended
 
 _ENCODER = msgspec.msgpack.Encoder()
 

@@ -21,6 +21,7 @@ from gridaware.clock import Clock
 from gridaware.domain.errors import ConfigError, GridawareError, InvalidInput, Refused
 from gridaware.domain.jobword import (
     LINE_BYTES,
+    NO_SLICES,
     WORD_BYTES,
     Action,
     AgentLine,
@@ -135,6 +136,7 @@ class JobDesk:
         self._processes = processes or ProcfsProcesses()
         self._core = Handshakes(self._processes, clock, emit, self._look, node_id)
         self._gpu_ids: tuple[str, ...] = ()
+        self._slices = NO_SLICES
         self._clients: set[_Client] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -182,11 +184,13 @@ class JobDesk:
         """Say again who is here and what became of requests, to a controller that is new."""
         self._core.announce()
 
-    def set_gpus(self, gpu_ids_by_ray_index: Sequence[str]) -> None:
-        """The node's boards in the order in which Ray counts them."""
-        self._gpu_ids = tuple(gpu_ids_by_ray_index)
+    def set_gpus(
+        self, gpu_ids_by_ray_index: Sequence[str], boards_by_slice: Mapping[str, str] = NO_SLICES
+    ) -> None:
+        """The node's boards in the order in which Ray counts them, and whose MIG slices are."""
+        self._gpu_ids, self._slices = tuple(gpu_ids_by_ray_index), boards_by_slice
         for rank in self._core.ranks():
-            found = resolve_gpus(rank.line.gpus, self._gpu_ids)
+            found = resolve_gpus(rank.line.gpus, self._gpu_ids, self._slices)
             if found != rank.gpu_ids:
                 rank.gpu_ids = found
                 self._emit(self._core.registration(rank))
@@ -303,7 +307,7 @@ class JobDesk:
             with contextlib.suppress(OSError):
                 client.socket.send(encode_line(answer))
 
-        gpu_ids = resolve_gpus(line.gpus, self._gpu_ids)
+        gpu_ids = resolve_gpus(line.gpus, self._gpu_ids, self._slices)
         client.rank = self._core.joined(
             Rank(process, client.owner, line, gpu_ids, put=word.put, say=say)
         )

@@ -25,7 +25,9 @@ _LEAST_RETRY = 0.1
 """Share of a delay that no chance takes away."""
 _HEARTBEAT_SECONDS = 1.0
 _CONNECT_SECONDS = 3.0
-_SILENCE_SECONDS = 5.0
+_WELCOME_SECONDS = 10.0
+"""Longer than for a heartbeat: a controller that has just come back greets a whole fleet, and whoever
+dials once more makes it later for all."""
 
 
 class Dialler:
@@ -156,7 +158,7 @@ class _Stream(TlsStream):
         self.was_welcomed = False
         self.paused = False
         self.heard_seconds = self.sent_seconds = dialler.clock.monotonic_seconds()
-        self.silence_seconds = _SILENCE_SECONDS
+        self.silence_seconds = _WELCOME_SECONDS
         self._dialler = dialler
         self._reader = FrameReader()
 

@@ -16,11 +16,13 @@ from typing import Protocol, cast
 
 from gridaware.domain.errors import Bug
 from gridaware.domain.fleet import Pace
-from gridaware.node.actions import Inventory, Written
+from gridaware.node.actions import Inventory, Locked, Written
 from gridaware.node.childwire import (
     ChildReader,
     Ended,
     Found,
+    Lock,
+    LockResult,
     Rate,
     Results,
     Setup,
@@ -36,7 +38,8 @@ _log = logging.getLogger(__name__)
 
 _READY_SECONDS = 10.0
 _RESPAWN_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_FRESH_SECONDS = (3.0, 10.0, 30.0, 60.0, 300.0)
+_FRESH_SECONDS = (3.0, 5.0, 10.0, 10.0, 10.0, 30.0, 60.0, 300.0)
+"""A limit is to be given back, so the first minute has many tries; then a person must look."""
 _STEADY_SECONDS = 60.0
 _LEAST_SILENCE_SECONDS = 3.0
 
@@ -50,6 +53,10 @@ class ChildEvents(Protocol):
 
     def on_results(self, results: tuple[Written, ...]) -> None:
         """Limits were set and read back, or are overdue (``device-hung``)."""
+        ...
+
+    def on_locked(self, result: Locked) -> None:
+        """A clock lock was set, or was not."""
         ...
 
     def on_tick(self, tick: Tick) -> None:
@@ -108,6 +115,11 @@ class DriverChildren:
         for seconds in {self.pace(gpu_id).call_seconds for gpu_id, _ in limits_watts}:
             loop.call_later(seconds, self._overdue, ticket, seconds)
 
+    def lock(self, ticket: int, clocks_mhz: tuple[tuple[str, float | None], ...]) -> None:
+        """Lock clocks; one that hangs shows in the ticks."""
+        if self._working is not None:
+            self._working.send(Lock(ticket, clocks_mhz))
+
     def rate(self, sample_hz: float) -> None:
         """Sample this often from now on."""
         self._sample_hz = sample_hz
@@ -147,6 +159,8 @@ class DriverChildren:
                 if self._out.get(result.gpu_id) == result.ticket:
                     del self._out[result.gpu_id]
             self._events.on_results(message.results)
+        elif isinstance(message, LockResult):
+            self._events.on_locked(message.result)
         elif isinstance(message, Tick):
             self._watch_silence()
             self._events.on_tick(message)
@@ -175,6 +189,8 @@ class DriverChildren:
         _log.warning("driver child %s is not ready after %g s", self._coming, _READY_SECONDS)
         if self._coming is not None:
             self._coming.end()
+        # A machine too busy to start a process says nothing of the GPU.
+        self._fresh_tries = max(self._fresh_tries - 1, 0)
 
     def _take_over(self, child: "_Child", found: Found) -> None:
         self._cancel("ready")
@@ -298,7 +314,7 @@ class _Child(asyncio.Protocol):
         self.end()
         self._owner.lost(self)
 
-    def send(self, message: Setup | Rate | Write) -> None:
+    def send(self, message: Setup | Rate | Write | Lock) -> None:
         """Write one message."""
         if self._transport is None:
             self._early.append(pack(message))

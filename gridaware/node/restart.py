@@ -1,11 +1,13 @@
 """What a restarted agent may believe of the limits that it finds standing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from gridaware.node.actions import Device, Fault, JournalRecord
 from gridaware.node.gpuhold import TOLERANCE_WATTS, GpuHold, same_watts
+from gridaware.node.term import Term
 
-__all__ = ["described", "distrusted", "recall", "recapture"]
+__all__ = ["described", "distrusted", "remind", "resume"]
 
 
 def described(hold: GpuHold, device: Device) -> list[Fault]:
@@ -13,16 +15,32 @@ def described(hold: GpuHold, device: Device) -> list[Fault]:
     hold.limits = device.limits or hold.limits
     hold.described = device.error_code is None
     hold.can_set = device.can_set if hold.described else hold.can_set
-    hold.blocked_by = None
     if device.requested_watts is None:
         return hold.block(device.error_code or "device-lost", device.error_kind or "DeviceLost")
     if not hold.touched:
         hold.standing_watts = device.requested_watts
         hold.enforced_watts = device.enforced_watts
-    return []
+    return hold.free()
 
 
-def recall(holds: dict[str, GpuHold], record: JournalRecord) -> None:
+def resume(
+    holds: dict[str, GpuHold],
+    term: Term,
+    record: JournalRecord,
+    boot_id: str,
+    now: float,
+    wall: datetime,
+) -> list[Fault]:
+    """Take up what the journal says, as far as it still holds."""
+    if record.boot_id == boot_id:
+        _recall(holds, record)
+        term.resume(now)
+        return []
+    term.reboot(now, wall)
+    return _recapture(holds, record)
+
+
+def _recall(holds: dict[str, GpuHold], record: JournalRecord) -> None:
     """The same boot: what the journal says still stands."""
     for kept in record.gpus:
         hold = holds.setdefault(kept.gpu_id, GpuHold(kept.gpu_id))
@@ -32,7 +50,7 @@ def recall(holds: dict[str, GpuHold], record: JournalRecord) -> None:
         hold.safe = True
 
 
-def recapture(holds: Mapping[str, GpuHold], record: JournalRecord) -> list[Fault]:
+def _recapture(holds: Mapping[str, GpuHold], record: JournalRecord) -> list[Fault]:
     """Another boot: hardware has reset the limits, so what stands now is the found limit.
 
     Unless it is one that we wrote and neither the device's default nor the found one: something
@@ -74,3 +92,30 @@ def distrusted(holds: Mapping[str, GpuHold]) -> list[Fault]:
         and hold.standing_watts is not None
         and hold.standing_watts < hold.limits.default_watts - TOLERANCE_WATTS
     ]
+
+
+def remind(holds: Mapping[str, GpuHold], found_watts: Iterable[tuple[str, float]]) -> list[Fault]:
+    """A controller remembers what was found on GPUs whose journal is lost.
+
+    It says so only where it knows that the lower limit that stands is one of ours.
+    """
+    faults = []
+    for gpu_id, watts in found_watts:
+        hold = holds.get(gpu_id)
+        if hold is None or hold.touched or hold.limits is None or hold.standing_watts is None:
+            continue
+        stands, found = hold.standing_watts, hold.limits.clamp(watts)
+        if stands >= found - TOLERANCE_WATTS:
+            continue
+        hold.touch()
+        if hold.touched:
+            hold.found_watts, hold.written_watts = found, (stands,)
+            faults.append(
+                Fault(
+                    "found-limit-remembered",
+                    gpu_id,
+                    f"the journal is lost; the controller remembers {found:g} W as the found "
+                    f"limit, and {stands:g} W stand",
+                )
+            )
+    return faults

@@ -149,6 +149,8 @@ def _update(gpu: _Gpu, tick: GpuTick, at_boot: float) -> Quality:
             gpu.good_at = at_boot
             return Quality.GOOD
         return Quality.MISSING if gpu.good_at is None else Quality.SUSPECT
+    if tick.limits is not None and tick.limits.error_kind == "DeviceLost":
+        gpu.good_at = None  # off the bus: what it drew last is no guess any more
     if gpu.good_at is None or at_boot - gpu.good_at > _HELD_SECONDS:
         return Quality.MISSING
     return Quality.HELD

@@ -20,6 +20,7 @@ class Term:
     def __init__(self, record: JournalRecord | None) -> None:
         self.lease = record.lease if record else None
         self.limits = dict(self.lease.limits_watts) if self.lease else {}
+        self._clocks_mhz = dict(self.lease.clocks_mhz) if self.lease else {}
         self.ends_at = record.ends_at if record else None
         """Boot seconds; None = no lease, or an event without an end."""
         self.expires_at = record.expires_at if record else None
@@ -30,13 +31,14 @@ class Term:
     def take(self, lease: Lease, left: timedelta | None, now: float, wall: datetime) -> None:
         """Hold another lease from now on; ``left`` None = an event without an end."""
         self.lease, self.limits = lease, dict(lease.limits_watts)
+        self._clocks_mhz = dict(lease.clocks_mhz)
         self.silent_since, self.fallen_back = None, False
         self.ends_at = None if left is None else now + left.total_seconds()
         self.expires_at = None if left is None else wall + left
 
     def drop(self) -> None:
         """Hold none."""
-        self.lease, self.limits = None, {}
+        self.lease, self.limits, self._clocks_mhz = None, {}, {}
         self.ends_at = self.expires_at = self.silent_since = None
         self.fallen_back = False
 
@@ -88,6 +90,15 @@ class Term:
         elif gpu_id in self.limits:
             level = min(found_watts, self.limits[gpu_id])
         return level + (found_watts - level) * self.progress(now)
+
+    def clock_mhz(self, gpu_id: str) -> float | None:
+        """The lease's clock lock of a GPU. What the fall-back leaves is a limit alone."""
+        return None if self.fallen_back else self._clocks_mhz.get(gpu_id)
+
+    @property
+    def clocks_mhz(self) -> tuple[tuple[str, float], ...]:
+        """All clock locks of the lease."""
+        return self.lease.clocks_mhz if self.lease is not None else ()
 
     def advance(self, now: float, heard_at: float, silence_seconds: float) -> None:
         """Let time end what it ends: the controller's voice, the hold, the ramp."""

@@ -7,24 +7,28 @@ CLI, the web or the cluster runs with its privileges.
 import argparse
 import asyncio
 import gc
+import getpass
 import logging
+import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
 from gridaware.clock import SystemClock
-from gridaware.domain.errors import ConfigError, GridawareError
+from gridaware.domain.errors import ConfigError, GridawareError, InvalidInput, Refused
 from gridaware.node.agent import Agent
 from gridaware.node.desk import JobDesk
 from gridaware.node.settings import AgentSettings, load_settings
 from gridaware.node.tls import agent_context
+from gridaware.wiring.uninstall import retire, uninstall
 
 __all__ = ["main"]
 
 _FAILED = 1
 _USAGE = 2
+_REFUSED = 4
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gridaware.wiring.agent", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the agent's settings (YAML)")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning"))
+    _add_removal(parser)
     options = parser.parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(),
@@ -40,8 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     try:
         settings = load_settings(options.config)
+        if options.uninstall:
+            return _uninstall(settings, options)
         asyncio.run(_serve(settings))
-    except ConfigError as error:
+    except Refused as error:
+        print(f"{error.code}: {error.message}", file=sys.stderr)  # noqa: T201
+        return _REFUSED
+    except (ConfigError, InvalidInput) as error:
         print(f"{error.code}: {error.message}", file=sys.stderr)  # noqa: T201 - the command's answer
         return _USAGE
     except GridawareError as error:
@@ -50,7 +60,34 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def _serve(settings: AgentSettings) -> None:
+def _add_removal(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("removal")
+    told = "give every limit back within the ramp, and end; also where no agent runs"
+    group.add_argument("--uninstall", action="store_true", help=told)
+    group.add_argument("--confirm", help="the node's id: also while a lease is alive")
+    group.add_argument("--reason", help="with --confirm: told to the programmes")
+    group.add_argument("--now", action="store_true", help="at once; only with --confirm")
+    group.add_argument("--wait", type=float, default=600.0, help="seconds, %(default)g")
+
+
+def _uninstall(settings: AgentSettings, options: argparse.Namespace) -> int:
+    given = {"confirm": options.confirm, "reason": options.reason}
+    arguments = {key: value for key, value in given.items() if value is not None}
+    arguments["actor"] = os.environ.get("SUDO_USER") or getpass.getuser()
+    if options.now:
+        arguments["at_once"] = "true"
+
+    def start(arguments: Mapping[str, str]) -> None:
+        asyncio.run(_serve(settings, arguments))
+
+    if uninstall(settings, arguments, start, options.wait):
+        print("every limit is as it was found; the agent has ended")  # noqa: T201
+        return 0
+    print(f"not everything is back after {options.wait:g} s", file=sys.stderr)  # noqa: T201
+    return _FAILED
+
+
+async def _serve(settings: AgentSettings, removal: Mapping[str, str] | None = None) -> None:
     clock = SystemClock()
     tls = settings.tls
     context = agent_context(tls.ca, tls.certificate, tls.key)
@@ -70,7 +107,7 @@ async def _serve(settings: AgentSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.stop)
     gc.freeze()  # looking through all that was imported would hold up a command for milliseconds
-    await agent.run()
+    await (agent.run() if removal is None else retire(agent, removal))
 
 
 if __name__ == "__main__":

@@ -410,7 +410,7 @@ def steps(gpu, scale):
     limits = gpu.driver.limit_range(gpu.gpu_id)
     found = gpu.driver.requested_limit_watts(gpu.gpu_id)
     draw = statistics.fmean(sample_power(gpu, 1.0)[1])
-    low = limits.clamp(max(limits.least_watts, 0.6 * min(draw, found)))
+    low = limits.clamp(float(round(0.6 * min(draw, found))))
     rounds = []
     for _ in range(2):
         rounds.append(

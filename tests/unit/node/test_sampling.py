@@ -46,6 +46,14 @@ def test_a_silent_gpu_is_held_for_five_seconds_and_missing_after_them():
     assert seen[-1].energy_joules is None
 
 
+def test_the_power_of_a_gpu_off_the_bus_is_missing_at_once_and_not_held():
+    node = Node()
+    node.tick(250.0)
+    lost = LimitReading("a", 0, None, None, "device-lost", "DeviceLost")
+    assert node.tick(fresh=False, limits=lost).quality == "missing"
+    assert node.tick(240.0).quality == "good"
+
+
 @pytest.mark.parametrize("watts", [-1.0, 601.0, 3.7e12, float("nan")])
 def test_implausible_power_is_replaced_by_the_last_good_value_and_marked(watts):
     node = Node()

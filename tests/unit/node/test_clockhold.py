@@ -1,0 +1,241 @@
+"""Clock locks beside limits: journalled before they are set, given back like them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gridaware.domain.fleet import ClockRange, LimitRange
+from gridaware.domain.lease import Lease, RestoreSlot
+from gridaware.domain.programme import SignalLoss
+from gridaware.domain.wire import Desired
+from gridaware.node.actions import (
+    Device,
+    Fault,
+    Inventory,
+    Journal,
+    LockClocks,
+    Locked,
+    WriteLimits,
+    Written,
+)
+from gridaware.node.holder import LeaseHolder
+
+WALL = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS, CLOCKS = LimitRange(100.0, 400.0, 400.0), ClockRange(210.0, 1410.0)
+
+
+class Node:
+    """Two GPUs: ``a`` has clock locks, ``b`` has none."""
+
+    def __init__(self) -> None:
+        self.locks: dict[str, float | None] = {"a": None, "b": None}
+        self.limits = {"a": 400.0, "b": 400.0}
+        self.now, self.boot, self.epoch = 100.0, "boot-1", "driver-1"
+        self.can_set = True
+        self.record = None
+        self.faults: list[str] = []
+        self.order: list[str] = []
+        self.refuse: tuple[str, str] | None = None
+        self.sequence = 0
+        self.start()
+
+    def start(self) -> None:
+        self.holder = LeaseHolder(self.boot, self.record)
+        self.find()
+
+    def find(self) -> None:
+        devices = tuple(
+            Device(
+                gpu_id,
+                index,
+                "m",
+                LIMITS,
+                self.can_set,
+                watts,
+                watts,
+                clocks=CLOCKS if gpu_id == "a" else None,
+            )
+            for index, (gpu_id, watts) in enumerate(self.limits.items())
+        )
+        inventory = Inventory(self.epoch, "gpu", devices)
+        self.carry(self.holder.on_inventory(inventory, self.now, WALL))
+
+    def carry(self, actions) -> None:
+        for action in actions:
+            self.order.append(type(action).__name__)
+            if isinstance(action, Journal):
+                self.record = action.record
+            elif isinstance(action, WriteLimits):
+                self.limits |= dict(action.limits_watts)
+                done = [Written(g, action.ticket, w) for g, w in action.limits_watts]
+                self.carry(self.holder.on_written(done, self.now))
+            elif isinstance(action, LockClocks):
+                code, kind = self.refuse or (None, None)
+                if self.refuse is None:
+                    self.locks |= dict(action.clocks_mhz)
+                done = [Locked(g, action.ticket, m, code, kind) for g, m in action.clocks_mhz]
+                self.carry(self.holder.on_locked(done, self.now))
+            elif isinstance(action, Fault):
+                self.faults.append(action.code)
+
+    def lease(self, clocks, seconds=60.0, limits=(), **more) -> None:
+        self.sequence += 1
+        expires = None if seconds is None else WALL + timedelta(seconds=seconds)
+        lease = Lease(f"l{self.sequence}", tuple(limits), seconds, clocks_mhz=tuple(clocks), **more)
+        desired = Desired(1, self.sequence, f"d{self.sequence}", WALL, expires, lease)
+        self.carry(self.holder.on_desired(desired, self.now, WALL))
+
+    def until(self, seconds: float) -> None:
+        end = 100.0 + seconds
+        while (due := self.holder.next_deadline(self.now)) is not None and due <= end:
+            self.now = max(due, self.now)
+            self.carry(self.holder.on_tick(self.now))
+        self.now = end
+        self.carry(self.holder.on_tick(self.now))
+
+
+def test_a_lock_is_in_the_journal_before_it_is_set_and_after_the_limit():
+    node = Node()
+    node.order.clear()
+    node.lease([("a", 900.0)], limits=[("a", 200.0)])
+    steps = [step for step in node.order if step in {"Journal", "WriteLimits", "LockClocks"}]
+    assert steps[:3] == ["Journal", "WriteLimits", "LockClocks"]
+    assert node.record.clocks_mhz == (("a", 900.0),)
+    assert (node.limits["a"], node.locks["a"]) == (200.0, 900.0)
+
+
+def test_a_lock_without_a_limit_is_held_for_the_lease_and_then_undone():
+    node = Node()
+    node.lease([("a", 900.0)])
+    assert node.locks["a"] == 900.0
+    assert node.holder.holding
+    node.until(59.9)
+    assert node.locks["a"] == 900.0
+    node.until(60.0)
+    assert node.locks["a"] is None
+    assert not node.holder.holding
+    assert node.record.clocks_mhz == ()
+
+
+def test_on_the_way_back_the_clock_rises_with_the_slot():
+    node = Node()
+    node.lease([("a", 810.0)], slot=RestoreSlot(10.0, 4.0))
+    for seconds, mhz in ((65.0, 810.0), (71.0, 960.0), (72.0, 1110.0), (73.0, 1260.0)):
+        node.until(seconds)
+        assert node.locks["a"] == mhz  # a straight line from 810 to 1410 MHz over 4 s
+    node.until(74.0)
+    assert node.locks["a"] is None
+
+
+def test_a_lease_that_names_it_no_longer_unlocks_it_at_once():
+    node = Node()
+    node.lease([("a", 900.0)], limits=[("a", 200.0)])
+    node.lease([], limits=[("a", 200.0)])
+    assert (node.limits["a"], node.locks["a"]) == (200.0, None)
+
+
+@pytest.mark.parametrize(("asked", "set_"), [(100.0, 210.0), (5000.0, 1410.0), (700.0, 700.0)])
+def test_a_lock_is_moved_into_what_the_gpu_accepts(asked, set_):
+    node = Node()
+    node.lease([("a", asked)])
+    assert node.locks["a"] == set_
+
+
+def test_a_gpu_without_clock_locks_is_left_alone():
+    node = Node()
+    node.lease([("b", 900.0)], limits=[("b", 200.0)])
+    assert node.locks["b"] is None
+    assert node.limits["b"] == 200.0
+
+
+@pytest.mark.parametrize("mhz", [0.0, -5.0, float("nan"), float("inf")])
+def test_a_lock_that_makes_no_sense_is_refused_with_the_whole_wish(mhz):
+    node = Node()
+    node.lease([("a", mhz)], limits=[("a", 200.0)])
+    assert node.faults == ["desired-refused"]
+    assert node.limits["a"] == 400.0
+
+
+def test_killed_and_restarted_it_undoes_the_lock_at_the_end():
+    node = Node()
+    node.lease([("a", 900.0)])
+    node.start()
+    assert node.locks["a"] == 900.0
+    node.until(61.0)
+    assert node.locks["a"] is None
+    assert node.record.clocks_mhz == ()
+
+
+def test_a_driver_that_was_loaded_anew_gets_the_lock_again_while_the_lease_lasts():
+    node = Node()
+    node.lease([("a", 900.0)])
+    node.locks["a"], node.epoch = None, "driver-2"
+    node.find()
+    assert node.locks["a"] == 900.0
+
+
+@pytest.mark.parametrize(("boot", "epoch"), [("boot-2", "driver-2"), ("boot-1", "driver-2")])
+def test_a_lock_that_a_reboot_or_reload_has_taken_is_not_undone_twice(boot, epoch):
+    """What stands now is the site's own, from its start-up script perhaps."""
+    node = Node()
+    node.lease([("a", 900.0)], 60.0)
+    node.now += 100.0
+    node.boot, node.epoch = boot, epoch
+    node.record = type(node.record)(
+        **{f: getattr(node.record, f) for f in node.record.__slots__ if f != "lease"}, lease=None
+    )
+    node.locks["a"] = 1200.0
+    node.start()
+    assert node.locks["a"] == 1200.0
+
+
+@pytest.mark.parametrize("kind", ["DeviceNotSupported", "DeviceNoPermission"])
+def test_a_refusal_for_good_is_told_once_and_not_tried_again(kind):
+    node = Node()
+    node.refuse = ("device-says-no", kind)
+    node.lease([("a", 900.0)])
+    node.order.clear()
+    node.until(50.0)
+    assert node.faults == ["clock-lock-not-set"]
+    assert "LockClocks" not in node.order
+
+
+def test_a_lock_that_fails_is_tried_again_ever_more_rarely():
+    node = Node()
+    node.refuse = ("device-error", "DeviceError")
+    node.lease([("a", 900.0)], 600.0)
+    node.order.clear()
+    node.until(60.0)
+    assert node.order.count("LockClocks") == 5  # after 1, 2, 4, 8 and 16 s; next after 30
+    assert node.faults == ["clock-lock-not-set"]
+    node.refuse = None
+    node.until(120.0)
+    assert node.locks["a"] == 900.0
+
+
+def test_without_permission_nothing_is_locked():
+    node = Node()
+    node.can_set = False
+    node.find()
+    node.lease([("a", 900.0)])
+    assert node.locks["a"] is None
+
+
+def test_the_fall_back_of_a_silent_controller_is_a_limit_and_no_lock():
+    node = Node()
+    node.lease([("a", 900.0)], None, limits=[("a", 200.0)], signal_loss=SignalLoss(10.0, 0.5))
+    node.until(5.0)
+    assert node.locks["a"] == 900.0
+    node.until(30.0)
+    assert node.holder.phase(node.now) == "fallback"
+    assert (node.limits["a"], node.locks["a"]) == (200.0, None)
+
+
+def test_a_hung_gpu_is_unlocked_once_it_answers_again():
+    node = Node()
+    node.lease([("a", 900.0)])
+    node.carry(node.holder.on_hung(["a"], node.now))
+    node.until(100.0)
+    assert node.locks["a"] == 900.0, "nothing is written to a GPU that hangs"
+    node.find()
+    assert node.locks["a"] is None
