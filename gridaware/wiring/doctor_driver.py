@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from gridaware.control.ports import Driver
+from gridaware.control.ports import Driver, Parts
 from gridaware.domain.errors import DeviceError, GridawareError
 from gridaware.domain.fixes import fix_for
 from gridaware.domain.units import show_watts
@@ -24,6 +24,8 @@ PERMISSION_FIX = "Run the agent as root; reading needs no privilege, setting a l
 def examine(driver: Driver) -> Iterator[Line]:
     """What an opened driver says of its GPUs: models, limits and their range, permission."""
     gpus = list(driver.gpus())
+    for code, words in driver.faults() if isinstance(driver, Parts) else ():
+        yield "fail", code, words, fix_for(code) or ""
     if not gpus:
         yield "fail", "gpus", "the driver answers, and names no GPU", "Check `nvidia-smi -L`."
         return
