@@ -177,6 +177,9 @@ def on_fault(turn: Turn, fault: NodeFault) -> None:
     if fault.code in {"gpu-back", "permission-back"}:
         _gpu_back(turn, subject)
         return
+    if fault.code == "frequency-blip":
+        # Its frequency meter sits in the same supply as everything that is read here.
+        turn.state.ride = turn.state.ride.declared(turn.now.seconds)
     if fault.code == "limit-obeyed":
         turn.calm("limit-ignored", subject)
         return

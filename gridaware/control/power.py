@@ -149,7 +149,6 @@ def _adopt(
     note_decided(turn, decision_id, sequences)
     moved = abs(plan.expected_at_once_watts - state.gpu_watts)
     if new_events or moved > LARGE_CHANGE * state.gpu_watts:
-        state.commanded_seconds = turn.now.seconds
         state.busy_until_seconds = turn.now.seconds + FAST_SECONDS
         pace(turn, fast=True)
     turn.publish("status", "site")

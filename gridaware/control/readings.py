@@ -7,6 +7,7 @@ they are sound again everything stays as the last sound ones left it.
 from gridaware.control.fleet import absorb_presence, absorb_readings
 from gridaware.control.follow import absorb_following
 from gridaware.control.metered import note_meters, take_meter, uncertain_share
+from gridaware.control.power import FAST_SECONDS
 from gridaware.control.ridethrough import SAG_SHARE
 from gridaware.control.situation import absorb_jobs, absorb_unmanaged, target_of
 from gridaware.control.state import METER_HISTORY, Turn
@@ -56,7 +57,7 @@ def _disturbed(turn: Turn, observation: Observation) -> bool:
         observation.meter,
         sags=_sags(turn, observation),
         known=bool(state.meter),
-        responding=now - state.commanded_seconds < RESPONSE_SECONDS,
+        responding=now < state.busy_until_seconds - FAST_SECONDS + RESPONSE_SECONDS,
     )
     frozen = state.ride.frozen(now)
     # A meter that is silent or has changed has alarms of its own.

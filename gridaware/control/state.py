@@ -233,8 +233,6 @@ class State:
     planned_seconds: float = -1e9
     armoury: Armoury = field(default_factory=Armoury)
     sample_hz: float = 1.0
-    commanded_seconds: float = -1e9
-    """When a large change of limits was last sent."""
     busy_until_seconds: float = -1e9
     """Fast ticks until then."""
     alarms: dict[str, float] = field(default_factory=dict)

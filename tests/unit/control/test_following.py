@@ -7,7 +7,7 @@ from gridaware.control.stimuli import AttemptStatus, RunnerReported
 from gridaware.domain.fleet import ClockRange, Gpu, LimitRange
 from gridaware.domain.job import JobState, Tier
 from gridaware.domain.target import Ramp
-from gridaware.domain.wire import Acknowledged, GpuResult
+from gridaware.domain.wire import Acknowledged, GpuResult, NodeFault
 
 
 def acknowledge(bench) -> None:
@@ -223,3 +223,18 @@ def test_a_ramp_of_the_connection_binds_beyond_the_deadline_and_is_reported(make
         bench.state.meter_watts - event(bench).limit_watts, rel=0.15
     )
     assert event(bench).unresolved_watts > 0
+
+
+def test_a_blip_that_a_node_saw_holds_the_loop_and_a_signal_still_acts(bench) -> None:
+    bench.start_job(tier=Tier.FLEX_3, pausable=False)
+    bench.post(bench.signal(depth=0.2))
+    run(bench, 10.0)
+    before, decisions = dict(limits(bench)), bench.state.decisions
+    bench.post(NodeFault("n1", "frequency-blip", None, "59 Hz and back in a cycle"))
+    for gpu_id in bench.owners:
+        bench.watts[gpu_id] = 200.0  # what is read now is not believed
+    run(bench, 1.5)
+    assert (limits(bench), bench.state.decisions) == (before, decisions)
+    bench.post(bench.signal(revision=2, depth=0.4))
+    assert bench.state.decisions > decisions
+    assert max(limits(bench).values()) < min(before.values())
