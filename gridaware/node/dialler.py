@@ -26,8 +26,8 @@ _LEAST_RETRY = 0.1
 _HEARTBEAT_SECONDS = 1.0
 _CONNECT_SECONDS = 3.0
 _WELCOME_SECONDS = 10.0
-"""Longer than for a heartbeat: a controller that has just come back greets a whole fleet, and whoever
-dials once more makes it later for all."""
+"""Longer than for a heartbeat: a controller that has just come back greets a whole fleet, and
+whoever dials once more makes it later for all."""
 
 
 class Dialler:

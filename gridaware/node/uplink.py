@@ -104,6 +104,8 @@ class Uplink(Dialler):
 
     def sift(self, messages: list[object]) -> Iterable[object]:
         """Of several Desired that came together only the newest is carried out."""
+        if len(messages) == 1:
+            return messages
         newest = max((i for i, m in enumerate(messages) if type(m) is Desired), default=-1)
         return (m for i, m in enumerate(messages) if type(m) is not Desired or i == newest)
 
