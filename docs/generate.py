@@ -28,6 +28,7 @@ from gridaware.domain.reasons import REASONS
 from gridaware.domain.transitions import LifeCycle
 from gridaware.feeds import FEED_KINDS
 from gridaware.node.settings import AgentSettings, RelaySettings
+from gridaware.sim.failsafe import FAILURES, Phase
 from gridaware.wiring.config import Settings
 
 DOCS = Path(__file__).parent
@@ -52,6 +53,19 @@ ERRORS = f"""{HEAD}
 
 An error says `error[code]: fact`, then `because` and `fix`; the API sends the same as an RFC 9457
 problem. Codes are stable; one that starts with `*` stands for every code with that ending.
+"""
+FAILSAFE = f"""{HEAD}
+# What holds when something fails
+
+Each cell is a test: the failure is really made (a process is killed, a network cut, a disk filled)
+at that moment of an event, on a whole site of real processes whose GPUs alone are virtual.
+`make test-all` runs them all, `make test` the ones that matter most (tests/e2e/test_failsafe.py).
+Judged by the plant's own registers: in every settlement interval true power is at or below what was
+promised; found limits come back within the site's ramp; the ledger's chain is whole, and replaying
+it makes the same decisions again.
+
+The ceiling of the connection holds in every cell, also outside events: an agent keeps it without an
+end and without a controller.
 """
 REASON_CODES = f"""{HEAD}
 # Reason codes
@@ -80,6 +94,7 @@ def pages() -> dict[Path, str]:
         DOCS / "devices.md": devices_page(),
         DOCS / "errors.md": errors_page(),
         DOCS / "reasons.md": reasons_page(),
+        DOCS / "failsafe.md": failsafe_page(),
         ARCHITECTURE: with_lives(ARCHITECTURE.read_text(encoding="utf-8")),
     }
 
@@ -290,6 +305,19 @@ def reasons_page() -> str:
     """Every reason code with the template of its sentence."""
     rows = [(f"`{code}`", template) for code, template in sorted(REASONS.items())]
     return "\n".join([REASON_CODES, *table(("code", "sentence"), rows)]) + "\n"
+
+
+def failsafe_page() -> str:
+    """Every failure, and what holds at each moment of an event."""
+    lines = [FAILSAFE]
+    heading = ("what fails", *(phase.value.replace("_", " ") for phase in Phase))
+    rows = [(f.name, *(f.cell(phase) for phase in Phase)) for f in FAILURES]
+    lines += table(heading, rows)
+    lines += ["", "## What is done, and who holds the promise meanwhile", ""]
+    words = [(f.name, f.done, f.holds) for f in FAILURES]
+    lines += table(("what fails", "how", "what follows"), words)
+    lines += ["", "The way back by hand, with anything down: [release.md](release.md)."]
+    return "\n".join(lines) + "\n"
 
 
 def with_lives(text: str) -> str:

@@ -23,6 +23,8 @@ AGENT_GRIDAWARE = (
     "node",
     "devices",
     "wiring.agent",
+    "wiring.ask_agent",
+    "wiring.uninstall",
 )
 ALLOWED: dict[str, tuple[set[str], tuple[str, ...]]] = {
     "domain": (set(), ("domain",)),

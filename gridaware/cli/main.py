@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gridaware import __version__
-from gridaware.cli import events, feeds, fleet, jobs, policies, processes, reports, site
+from gridaware.cli import events, feeds, fleet, jobs, policies, processes, release, reports, site
 from gridaware.cli.connection import Target
 from gridaware.cli.output import tell, write
 from gridaware.cli.problem import ExitCode, exit_code_of, print_error
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 processes.add_to(app)
 site.add_to(app)
+release.add_to(app)
 for name, group in (
     ("feed", feeds.app),
     ("event", events.app),

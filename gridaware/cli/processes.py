@@ -100,17 +100,25 @@ def serve(
     act: Annotated[
         bool | None, typer.Option("--act/--no-act", help="Whether anything may be touched.")
     ] = None,
+    after_epoch: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Where the store was lost: the epoch that the agents say they obeyed."
+        ),
+    ] = None,
 ) -> None:
     """Run the controller and the web process until stopped."""
     from gridaware.wiring.serve import run
 
+    if after_epoch is not None:
+        os.environ["GRIDAWARE__CONTROL__AFTER_EPOCH"] = str(after_epoch)
     if act is not None:  # both processes read the environment, which yields to a flag only so
         os.environ["GRIDAWARE__CONTROL__ACT"] = str(act).lower()
     raise typer.Exit(run(config))
 
 
 def agent(context: typer.Context) -> None:
-    """Run the agent of this node, as root.
+    """Run the agent of this node, as root, or remove it (`--uninstall`).
 
     `gridaware agent --config FILE` is `python -m gridaware.wiring.agent --config FILE`, which
     needs nothing of this command line.

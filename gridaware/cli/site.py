@@ -1,4 +1,4 @@
-"""`gridaware status|doctor|release|replay`: the site as a whole."""
+"""`gridaware status|doctor|replay`: the site as a whole."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,7 +34,6 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands of this file to the root."""
     app.command()(status)
     app.command()(doctor)
-    app.command()(release)
     app.command()(replay)
 
 
@@ -90,34 +89,6 @@ def doctor(
         show_rows(checks, CHECK_COLUMNS, form)
     if any(check["verdict"] == Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.FAILED)
-
-
-def release(
-    context: typer.Context,
-    fleet: Annotated[
-        bool, typer.Option("--fleet", help="Every node, through the API, instead of this one.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also while an event asks otherwise: opt out of it.")
-    ] = False,
-    socket: Annotated[
-        Path | None, typer.Option(help="The root-only socket of this node's agent.")
-    ] = None,
-    output: OutputOption = Form.TABLE,
-    as_json: JsonOption = False,
-) -> None:
-    """Restore the limits that were found.
-
-    On this node, as root, also with the controller down; or on the whole fleet.
-    """
-    form = form_of(output, as_json)
-    if fleet:
-        show_record(connect(context).release(opt_out=force), form)
-        return
-    from gridaware.wiring.ask_agent import ADMIN_SOCKET, ask_agent
-
-    confirmed = {"confirm": "force"} if force else {}
-    show_record(ask_agent(socket or ADMIN_SOCKET, "release", confirmed), form)
 
 
 def replay(

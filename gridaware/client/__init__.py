@@ -308,16 +308,20 @@ class Client:
         """Let a cordoned node take jobs again."""
         return cast("Answer", self._api.post(f"/nodes/{part(node_id)}/uncordon", {}))
 
-    def release(self, *, opt_out: bool = False) -> Json:
+    def release(self, *, opt_out: bool = False, reason: str = "", at_once: bool = False) -> Json:
         """Restore the limits that were found on every node, within the ramp.
 
         Args:
-            opt_out: opt out of the events that are open; without it they forbid a release.
+            opt_out: opt out of the events that act; without it they forbid a release.
+            reason: told to their programmes beside your name.
+            at_once: faster than the site's ramp allows; only together with ``opt_out``.
 
         Raises:
-            Refused: events are open (``release-unconfirmed``).
+            Refused: events act (``release-unconfirmed``).
         """
-        return self._api.post("/release", {"confirm": "opt out"} if opt_out else {})
+        body: dict[str, object] = {"confirm": "opt out"} if opt_out else {}
+        body |= ({"reason": reason} if reason else {}) | ({"at_once": True} if at_once else {})
+        return self._api.post("/release", body)
 
     # The site
 

@@ -12,8 +12,10 @@ from gridaware.control.instructions import (
     Instruction,
     Publish,
     SampleAt,
+    SendArms,
     SendCheckpoint,
     SendLease,
+    SendTrigger,
     SettleEvent,
     StopJob,
     SubmitJob,
@@ -23,7 +25,7 @@ from gridaware.control.ports import AgentLink
 from gridaware.control.state import State
 from gridaware.domain.event import GridEvent
 from gridaware.domain.job import JobSpec
-from gridaware.domain.wire import Desired, SampleRate
+from gridaware.domain.wire import Armed, Desired, SampleRate
 
 __all__ = ["Dispatcher", "Effects"]
 
@@ -71,6 +73,10 @@ class Dispatcher:
             match instruction:
                 case SendLease():
                     self._send_lease(instruction, state)
+                case SendTrigger(node_id=node_id, trigger=trigger):
+                    self.link.send(node_id, trigger)
+                case SendArms():
+                    self._send_arms(instruction, state)
                 case SendCheckpoint(node_id=node_id, request=request):
                     self.link.send(node_id, request)
                 case SampleAt(hz=hz):
@@ -115,5 +121,28 @@ class Dispatcher:
                 sent_at=now,
                 expires_at=None if duration is None else now + timedelta(seconds=duration),
                 lease=lease,
+                found_watts=_remembered(state, instruction.node_id),
             ),
         )
+
+    def _send_arms(self, instruction: SendArms, state: State) -> None:
+        now = self.clock.wall()
+        self.link.send(
+            instruction.node_id,
+            Armed(
+                controller_epoch=state.controller_epoch,
+                revision=instruction.revision,
+                sent_at=now,
+                expires_at=now + timedelta(seconds=instruction.seconds),
+                responses=instruction.responses,
+                scheduled=instruction.scheduled,
+            ),
+        )
+
+
+def _remembered(state: State, node_id: str) -> tuple[tuple[str, float], ...]:
+    """Found limits, for an agent that has lost its journal."""
+    node = state.nodes.get(node_id)
+    if node is None or not node.forgetful:
+        return ()
+    return tuple((gpu.gpu_id, gpu.found_limit_watts) for gpu in node.node.gpus)

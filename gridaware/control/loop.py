@@ -21,7 +21,9 @@ from gridaware.control.instructions import (
     Decide,
     Instruction,
     SampleAt,
+    SendArms,
     SendLease,
+    SendTrigger,
 )
 from gridaware.control.machine import Machine
 from gridaware.control.ports import Ledger
@@ -46,7 +48,7 @@ _KEPT = {
     EventState.RESTORED,
 }
 """Events in these states run, and are settled, on the wall clock by which they began."""
-_LEDGERED = (Decide, SendLease, Answer, Alarm)
+_LEDGERED = (Decide, SendLease, SendTrigger, SendArms, Answer, Alarm)
 _log = logging.getLogger(__name__)
 
 
@@ -187,7 +189,7 @@ class Loop:
 
     def _append(self, kind: str, thing: Stimulus | Instruction, now: Moment, *, must: bool) -> None:
         try:
-            self.last_seq = self._ledger.append(kind, encode(thing, now), now.wall)
+            self.last_seq = self._ledger.append(kind, encode(thing, now), now.wall, must=must)
             self._blind = False
         except Unavailable as error:
             if must:
@@ -205,4 +207,5 @@ def _must_be_ledgered(stimulus: Stimulus) -> bool:
         "JobSubmitted",
         "JobCommanded",
         "EventCommanded",
+        "FleetReleased",
     }

@@ -9,7 +9,7 @@ from gridaware.domain.event import GridEvent
 from gridaware.domain.fleet import BoardState, ClockRange, LimitRange, Pace
 from gridaware.domain.job import JobSpec
 from gridaware.domain.reading import EnergyReading, Reading
-from gridaware.domain.wire import CheckpointRequest, Desired, SampleRate
+from gridaware.domain.wire import Command
 
 __all__ = [
     "AgentLink",
@@ -197,7 +197,7 @@ class FrequencySource(Protocol):
 class AgentLink(Protocol):
     """The controller's end of the agent streams. Calls never block; a lost frame is no loss."""
 
-    def send(self, node_id: str, message: Desired | CheckpointRequest | SampleRate) -> bool:
+    def send(self, node_id: str, message: Command) -> bool:
         """Queue a frame; False where that node is not connected."""
         ...
 
@@ -262,8 +262,13 @@ class JobRunner(Protocol):
 class Ledger(Protocol):
     """Append-only and hash-chained. Appends return at once and keep their order."""
 
-    def append(self, kind: str, body: Mapping[str, Any], at: datetime) -> int:
-        """Add an entry and return its sequence number; it is durable within 50 ms."""
+    def append(
+        self, kind: str, body: Mapping[str, Any], at: datetime, *, must: bool = False
+    ) -> int:
+        """Add an entry and return its sequence number; it is durable within 50 ms.
+
+        ``must``: nobody may act on it before it is durable, so a disk that refuses refuses it.
+        """
         ...
 
     def flush(self) -> None:

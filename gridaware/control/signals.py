@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gridaware.control.site import ADMIN_FEED
+from gridaware.control.site import ADMIN_FEED, LOCAL_FEED
 from gridaware.control.state import EventTrack, Turn
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.event import (
@@ -19,7 +19,7 @@ from gridaware.domain.signal import EventRequest, Signal
 from gridaware.domain.stepseries import StepSeries
 from gridaware.settlement.baselines import History, reference_for
 
-__all__ = ["cancel_event", "ensure_reference", "move", "on_signal", "opt_out"]
+__all__ = ["cancel_event", "ensure_reference", "move", "on_signal", "opt_out", "reference_now"]
 
 TOMBSTONES = 1024
 OPEN_EVENTS = 512
@@ -61,6 +61,9 @@ def on_signal(turn: Turn, signal: Signal) -> None:
 def _feed(turn: Turn, feed_id: str) -> FeedSpec | None:
     if feed_id == ADMIN_FEED:
         return FeedSpec(ADMIN_FEED, "admin", ADMIN_FEED)
+    kind, _, programme_id = feed_id.partition(":")
+    if kind == LOCAL_FEED and programme_id and feed_id not in turn.state.feeds:
+        return FeedSpec(feed_id, "frequency", programme_id)
     return turn.state.feeds.get(feed_id)
 
 
@@ -89,7 +92,7 @@ def _announce(
         received_at=signal.received_at,
         state_since=turn.now.wall,
         clocks=Clocks(signal.received_seconds),
-        reference=_reference(turn, feed.programme_id, request),
+        reference=_reference(turn, feed.programme_id, request, _notice_seconds(turn, signal, feed)),
         asked=asked if asked != request else None,
     )
     track = EventTrack(_with_limit(turn, event, feed.authority))
@@ -100,6 +103,11 @@ def _announce(
         return
     move(turn, track, "Accepted")
     _answer(turn, track.event)
+
+
+def _notice_seconds(turn: Turn, signal: Signal, feed: FeedSpec) -> float:
+    """When the notice was; what a node did while control was away was noticed there and then."""
+    return signal.received_seconds if feed.kind == "frequency" else turn.now.seconds
 
 
 def _revise(
@@ -165,7 +173,8 @@ def move(turn: Turn, track: EventTrack, reason: str, *, opted_out_by: str | None
     """Follow one edge of the life cycle, with its bookkeeping and what the feed is told."""
     event = track.event
     target = EVENT_LIFE.follow(event.state, reason)
-    acted, taken_back = event.state.acting, event.reason in {"Cancelled", "OptedOut"}
+    acted, taken_back = event.state.acting, event.opted_out_by is not None
+    taken_back = taken_back or event.reason in {"Cancelled", "OptedOut"}
     event = replace(event, state=target, reason=reason, state_since=turn.now.wall)
     if opted_out_by is not None:
         event = replace(event, opted_out_by=opted_out_by)
@@ -255,7 +264,9 @@ def _used_seconds(turn: Turn, feed_id: str, event_id: str, start: datetime) -> f
     return used
 
 
-def _reference(turn: Turn, programme_id: str, request: EventRequest) -> Reference | None:
+def _reference(
+    turn: Turn, programme_id: str, request: EventRequest, notice_seconds: float | None = None
+) -> Reference | None:
     """What the event is measured against, frozen at the first notice.
 
     An event whose window touches that of one not yet restored shares its reference, or the second
@@ -269,19 +280,38 @@ def _reference(turn: Turn, programme_id: str, request: EventRequest) -> Referenc
             continue
         if event.state is EventState.RAMPING_UP or _touch(event.request, request):
             return event.reference
+    return reference_now(turn, programme_id, notice_seconds)
+
+
+def reference_now(
+    turn: Turn, programme_id: str, notice_seconds: float | None = None
+) -> Reference | None:
+    """What an event noticed now (or then), and none other near it, is measured against.
+
+    Where nobody read the meter at the notice, the last readings before it stand.
+    """
     site = turn.state.site
     window = site.reference_window_seconds
-    readings = [(s, w) for s, w in turn.state.meter if s >= turn.now.seconds - window - 1.0]
+    at = turn.now.seconds if notice_seconds is None else notice_seconds
+    history = turn.state.meter
+    if at < turn.now.seconds:
+        history = [(s, w) for s, w in history if s <= at]
+        at = min(at, history[-1][0]) if history and history[-1][0] < at - window else at
+    readings = [(s, w) for s, w in history if s >= at - window - 1.0]
+    if not readings and turn.state.ride.frozen(turn.now.seconds):
+        readings = turn.state.meter[-1:]  # the last that was believed stands meanwhile
     if not readings:
         return None
     # The history is kept on the steady clock, so a step of the wall clock does not move it.
-    notice = turn.now.wall.timestamp()
-    points = [(notice - (turn.now.seconds - s), w) for s, w in readings]
+    noticed = turn.now.wall - timedelta(seconds=turn.now.seconds - at)
+    notice = noticed.timestamp()
+    points = [(notice - (at - s), w) for s, w in readings]
     if points[-1][0] < notice:  # the newest reading stands until the notice
-        points.append((notice, turn.state.meter_watts))
+        newest = turn.state.meter_watts if at == turn.now.seconds else points[-1][1]
+        points.append((notice, newest))
     method = site.programme(programme_id).baseline
     try:
-        return reference_for(method, History(StepSeries.sampled(points), turn.now.wall, window))
+        return reference_for(method, History(StepSeries.sampled(points), noticed, window))
     except InvalidInput:
         return None
 

@@ -12,7 +12,9 @@ from gridaware.domain.reading import Observation
 from gridaware.domain.signal import Signal
 from gridaware.domain.wire import (
     Acknowledged,
+    ArmedAcknowledged,
     CheckpointReport,
+    Fired,
     Hello,
     JobGone,
     JobProgress,
@@ -27,6 +29,7 @@ __all__ = [
     "EventCommanded",
     "FeedAdded",
     "FeedRemoved",
+    "FleetReleased",
     "InputRefused",
     "JobCommanded",
     "JobSubmitted",
@@ -174,6 +177,15 @@ class EventCommanded:
     actor: str
 
 
+@dataclass(frozen=True, slots=True)
+class FleetReleased:
+    """A person gives every limit back: by the ramp, or at once."""
+
+    actor: str
+    reason: str
+    at_once: bool
+
+
 Stimulus = (
     Started
     | SiteConfigured
@@ -197,6 +209,9 @@ Stimulus = (
     | RunnerReported
     | SubmitFailed
     | EventCommanded
+    | FleetReleased
+    | ArmedAcknowledged
+    | Fired
 )
 STIMULI: tuple[type, ...] = (
     Started,
@@ -221,4 +236,7 @@ STIMULI: tuple[type, ...] = (
     RunnerReported,
     SubmitFailed,
     EventCommanded,
+    FleetReleased,
+    ArmedAcknowledged,
+    Fired,
 )

@@ -7,15 +7,15 @@ to ``emit`` as the machine's own stimuli, from these threads.
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gridaware.clock import Clock
-from gridaware.control.ports import JobRunner
+from gridaware.control.ports import JobRunner, RunnerStatus
 from gridaware.control.stimuli import AttemptStatus, RunnerReported, SubmitFailed
 from gridaware.domain.errors import GridawareError
-from gridaware.domain.job import JobSpec
+from gridaware.domain.job import JobSpec, submission_id
 from gridaware.jobs.status import split_submission
 
 __all__ = ["JobPoller"]
@@ -76,6 +76,8 @@ class JobPoller:
         self._known: dict[str, AttemptStatus] = {}
         self._pending_since: dict[str, float] = {}
         self._withdrawn: set[str] = set()
+        self._missed: set[str] = set()
+        """Attempts that the last look did not find."""
         self._capacity: tuple[float | None, float | None] = (None, None)
         self._silent = False
 
@@ -125,7 +127,7 @@ class JobPoller:
             self._silent = True
             return
         self._silent = False
-        changed = []
+        changed = self._lost(statuses)
         for name, seen in statuses.items():
             named = split_submission(name)
             if named is None or name in self._withdrawn:
@@ -140,6 +142,27 @@ class JobPoller:
                 changed.append(status)
         if changed:
             self._emit(RunnerReported(tuple(changed)))
+
+    def expect(self, job_id: str, attempt: int) -> None:
+        """An attempt that an earlier controller started; before :meth:`start`."""
+        name = submission_id(job_id, attempt)
+        self._known[name] = AttemptStatus(job_id, attempt, "expected")
+
+    def _lost(self, statuses: Mapping[str, RunnerStatus]) -> list[AttemptStatus]:
+        """Attempts that were there and are no longer: the cluster was started again.
+
+        One look may be wrong (a head that is just coming up lists nothing), so it takes two.
+        """
+        gone = {
+            name
+            for name, status in self._known.items()
+            if name not in statuses and status.status in {"expected", "pending", "running"}
+        }
+        lost, self._missed = gone & self._missed, gone - self._missed
+        for name in lost:
+            message = "Ray does not know it any more"
+            self._known[name] = replace(self._known[name], status="lost", message=message)
+        return [self._known[name] for name in sorted(lost)]
 
     def _waiting(self, name: str, status: AttemptStatus) -> AttemptStatus:
         now = self._clock.monotonic_seconds()

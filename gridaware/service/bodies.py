@@ -111,7 +111,11 @@ class ReasonBody(_Body):
 
 
 class ReleaseBody(_Body):
-    """Whether a release may break what open events ask."""
+    """Whether a release may break what acting events ask."""
 
     confirm: Literal["opt out"] | None = None
-    """Opts out of every open event; without it they forbid a release."""
+    """Opts out of every acting event; without it they forbid a release."""
+    reason: Annotated[str, Field(max_length=200)] = ""
+    """Told to the programmes beside the name of whoever releases."""
+    at_once: bool = False
+    """Faster than the site's ramp allows; only with ``confirm``."""

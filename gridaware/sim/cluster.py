@@ -79,6 +79,9 @@ class VirtualSite:
         self.api_key = ""
         self.nodes = [f"node-{n + 1}" for n in range(options.nodes)]
         self._agents: dict[str, Child] = {}
+        self.ray: list[Child] = []
+        self.agents_dial_port = self.ports["agents"]
+        """Where agents find control; a test puts a proxy in between."""
 
     # Addresses ---------------------------------------------------------------------------------
 
@@ -160,7 +163,9 @@ class VirtualSite:
             "GRIDAWARE_AGENT_SOCKET": str(self._run_dir(self.nodes[n]) / "agent.sock"),
         }
         name = f"ray-{n + 1}"
-        return self.children.start(name, argv, environment, grace_seconds=RAY_GRACE_SECONDS)
+        ray = self.children.start(name, argv, environment, grace_seconds=RAY_GRACE_SECONDS)
+        self.ray.append(ray)
+        return ray
 
     def _ray_answers(self, nodes: int) -> bool:
         try:
@@ -246,19 +251,29 @@ class VirtualSite:
         settings = yaml.safe_load((folder / "agent.yaml").read_text("utf-8"))
         settings |= {
             "driver": {"module": "gridaware.sim.driver", "options": options},
-            "state_dir": str(self.home / "agents" / node),
+            "state_dir": str(self.agent_state_dir(n)),
             "run_dir": str(self._run_dir(node)),
             "restore_on_stop": True,
         }
+        settings["controller"]["port"] = self.agents_dial_port
         self._run_dir(node).mkdir(parents=True, exist_ok=True)
         path = folder / "agent.virtual.yaml"
         path.write_text(yaml.safe_dump(settings), encoding="utf-8")
         argv = [sys.executable, "-m", "gridaware.wiring.agent", "--config", str(path)]
-        environment = self.options.agent_environment
+        boot = {"GRIDAWARE_TEST_BOOT_FILE": str(self.boot_file(n))}
+        environment = {**self.options.agent_environment, **boot}
         self._agents[node] = self.children.start(
             f"agent-{node}", argv, environment, grace_seconds=AGENT_GRACE_SECONDS
         )
         return self._agents[node]
+
+    def agent_state_dir(self, n: int) -> Path:
+        """Where an agent keeps its journal."""
+        return self.home / "agents" / self.nodes[n]
+
+    def boot_file(self, n: int) -> Path:
+        """What says that a node has booted since, once a test has written it."""
+        return self.home / f"boot-{self.nodes[n]}"
 
     def _run_dir(self, node: str) -> Path:
         return self.home / "run" / node

@@ -36,6 +36,7 @@ from gridaware.control.stimuli import (
 )
 from gridaware.domain.errors import ConfigError, GridawareError, Refused
 from gridaware.domain.fixes import fix_for
+from gridaware.domain.job import JobState
 from gridaware.domain.moment import Moment
 from gridaware.domain.reading import EnergyReading, Observation, Reading
 from gridaware.domain.signal import Signal
@@ -68,6 +69,7 @@ SOCKET = "control.sock"
 SWITCH_SECONDS = 0.0005
 """How long another thread (the store's, a feed's) may keep the loop from the interpreter: Python's
 own 5 ms are a third of a response."""
+_STARTED = {JobState.RUNNING, JobState.CAPPED, JobState.STALLED, JobState.PAUSING}
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +104,10 @@ class ControlProcess:
         rehearse(policy, book)
         meters = meter_readers(settings, clock, self, self._hz)
         self._store = ControllerStore(
-            settings.store_url, site_id=site.name, started_at=clock.wall()
+            settings.store_url,
+            site_id=site.name,
+            started_at=clock.wall(),
+            after_epoch=settings.control.after_epoch,
         )
         reader = StoreReader(settings.store_url)
         self._settler = Settler(site.overhead)
@@ -173,8 +178,10 @@ class ControlProcess:
         self._loop.post(Started(self._store.epoch))
         self._loop.post(SiteConfigured(self._site))
         state = self._state()
-        for name in list(state.jobs):
+        for name, track in state.jobs.items():
             self.effects.publish("job", name)
+            if track.job.state in _STARTED:
+                self._poller.expect(name, track.job.attempt)
         for spec in state.feeds.values():
             try:
                 self._feeds.add(spec, self._handlers.registered_at(spec.feed_id))

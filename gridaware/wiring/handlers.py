@@ -15,6 +15,7 @@ from gridaware.control.stimuli import (
     EventCommanded,
     FeedAdded,
     FeedRemoved,
+    FleetReleased,
     InputRefused,
     JobCommanded,
     JobSubmitted,
@@ -246,18 +247,20 @@ class Handlers:
         return command
 
     async def _fleet_release(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
-        """Opt out of every open event: limits return within the ramp, and the grid is told."""
-        state = self._loop.machine.state
-        open_events = [t.event.event_id for t in state.events.values() if t.event.state.open]
-        if open_events and args.get("confirm") != "opt out":
+        """Opt out of every acting event, and give all limits back: by the ramp, or at once."""
+        events = self._loop.machine.state.events.values()
+        acting = [t.event.event_id for t in events if t.event.state.acting]
+        at_once = args.get("at_once") is True
+        if (acting or at_once) and args.get("confirm") != "opt out":
+            haste = " faster than the ramp allows" if at_once else ""
             raise Refused(
                 "release-unconfirmed",
-                f"{len(open_events)} events are open: releasing opts out of them",
-                events=len(open_events),
+                f"a release{haste} opts out of the {len(acting)} events that act",
+                events=len(acting),
             )
-        for event_id in open_events:
-            await self._tell(EventCommanded(event_id, "opt_out", f"{actor}: fleet release"))
-        return {"opted_out": open_events}
+        reason = _text(args, "reason") if args.get("reason") else ""
+        await self._tell(FleetReleased(actor, reason, at_once))
+        return {"opted_out": acting, "at_once": at_once}
 
 
 def _text(args: Mapping[str, Any], key: str, at_most: int = 200) -> str:

@@ -207,6 +207,8 @@ class ControlSection(_Section):
     agents_host: str = "127.0.0.1"
     """Where the agents dial in, with TLS and an identity of their own."""
     agents_port: Port = 8782
+    after_epoch: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """Where the store was lost: the epoch that the agents obeyed, so that they obey this one."""
     state_dir: str = "state"
     """Ledger, series and control's socket; a relative path starts at this file's folder."""
     tls_dir: str = "tls"

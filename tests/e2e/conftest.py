@@ -1,15 +1,18 @@
 """Whole sites of real processes, one at a time, and the plant's own registers as the truth."""
 
 import contextlib
+import json
 import math
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -19,11 +22,18 @@ import pytest
 
 from gridaware.client import Client
 from gridaware.clock import SystemClock
+from gridaware.control.machine import Machine
+from gridaware.control.replay import Replayed, replay
 from gridaware.domain.errors import GridawareError, Unavailable
 from gridaware.sim.cluster import SiteOptions, VirtualSite
 from gridaware.sim.grid import Sent, send_signed
 from gridaware.sim.processes import Child
+from gridaware.sim.proxy import Proxy
 from gridaware.sim.window import GpuSlot, Window, process_started_ticks
+from gridaware.store.chain import LedgerEntry, genesis_hash, seal
+from gridaware.store.reader import StoreReader
+from gridaware.wiring.config import load_settings
+from gridaware.wiring.curves import load_curves
 
 FOUND_STEP_WATTS = 10.0
 """Each GPU's limit is found this much lower than its neighbour's: not the vendor's default."""
@@ -36,6 +46,8 @@ STALL_SECONDS = 0.4
 STALLED_ERROR = 0.05
 """... and what is judged is the promise alone, not how closely the loop follows it."""
 LOG_LINES = 40
+CONTROL_DISK, AGENTS_DISK = "128m", "8m"
+"""File systems of their own for what control and the agents keep, so that they can be filled."""
 CLOCK = SystemClock()
 
 
@@ -128,6 +140,55 @@ class Promise:
     found_watts: tuple[float, ...]
 
 
+class GridClock(SystemClock):
+    """The clock of whoever sends signals."""
+
+    def __init__(self, offset_seconds: float) -> None:
+        super().__init__()
+        self._grid_offset = timedelta(seconds=offset_seconds)
+
+    def wall(self) -> datetime:
+        return super().wall() + self._grid_offset
+
+
+class LedgerReader:
+    """Reads a site's ledger on from where it was: chain, replay, and what came of the events."""
+
+    def __init__(self, site: "Site") -> None:
+        self._settings = load_settings(site.virtual.settings_file)
+        self._hash = genesis_hash(self._settings.site.name)
+        self._run = Replayed(Machine(load_curves()))
+        self._seq = 0
+
+    def follow(self) -> Machine:
+        """The machine again, from every entry up to the last stimulus.
+
+        Asserts that no hash of the chain is broken, and that each decision is made again as it was.
+        """
+        entries = self._entries()
+        stimuli = [n for n, entry in enumerate(entries) if entry.kind == "stimulus"]
+        whole = entries[: stimuli[-1]] if stimuli else []  # its decisions may still be on their way
+        for entry in whole:
+            assert entry.seq == self._seq + 1, f"entry {self._seq + 1} is missing"
+            assert entry.prev_hash == self._hash, f"entry {entry.seq} does not follow"
+            again = seal(entry.prev_hash, entry.seq, entry.at, entry.kind, entry.body)
+            assert again == entry.hash, f"entry {entry.seq} was altered"
+            self._seq, self._hash = entry.seq, entry.hash
+        replay(self._run, [(entry.kind, json.loads(entry.body)) for entry in whole])
+        assert self._run.differences == []
+        return self._run.machine
+
+    def _entries(self) -> list[LedgerEntry]:
+        reader = StoreReader(self._settings.store_url)
+        found: list[LedgerEntry] = []
+        try:
+            while page := reader.ledger(from_seq=self._seq + len(found) + 1, limit=1000):
+                found += page
+        finally:
+            reader.close()
+        return found
+
+
 @dataclass
 class Site:
     """A virtual site, with what a test does to it and sees of it."""
@@ -146,6 +207,14 @@ class Site:
     ledger_seq: int = 0
     full_watts: float = 0.0
     steady_since: float = 0.0
+    grid_offset_seconds: float = 0.0
+    """How far the grid's wall clock is from the machine's."""
+    proxy: Proxy | None = None
+    """Between the agents and control."""
+    as_made_watts: tuple[float, ...] = ()
+    """Every limit as it was before anything happened."""
+    mounted: list[Path] = field(default_factory=list)
+    reading: LedgerReader | None = None
     until: Callable[..., Any] = staticmethod(until)
 
     @property
@@ -170,7 +239,13 @@ class Site:
             if loaded:
                 keep_busy(slot)
         self.found_watts = self.limits()
+        self.as_made_watts = tuple(self.found_watts.values())
         virtual.configure()
+        self._mount(virtual.settings_file.parent / "state", CONTROL_DISK)
+        self._mount(virtual.home / "agents", AGENTS_DISK)
+        if not ray:
+            self.proxy = Proxy(virtual.ports["agents"])
+            virtual.agents_dial_port = self.proxy.port
         self.client = Client(virtual.web_url, virtual.api_key)
         self._start_serve()
         if ray:
@@ -182,26 +257,64 @@ class Site:
     def end(self) -> None:
         self.client.close()
         self.virtual.end()
+        if self.proxy is not None:
+            self.proxy.close()
+        for path in self.mounted:
+            subprocess.run(["umount", "-l", str(path)], check=False)
         shutil.rmtree(self.virtual.home, ignore_errors=True)
 
     def heal(self) -> None:
         """Whatever a test has done: every process runs, no fault is left, nothing is acting."""
+        self.heal_faults()
+        self.come_to_rest()
+
+    def heal_faults(self) -> None:
+        """Every process runs, and no fault is left."""
         for slot in self.slots():
             slot.hang_seconds, slot.lost = 0.0, 0
+        self.window.header.meter_fault = 0
+        if self.proxy is not None:
+            self.proxy.mend()
         self.set_wall_offset("serve", 0.0)
         self.set_wall_offset("agents", 0.0)
+        self.grid_offset_seconds = 0.0
         if not self.serve.alive:
             self.restart_serve()
         for n, agent in enumerate(self.agents):
             if not agent.alive:
                 self.restart_agent(n)
         self.all_connected()
+
+    def come_to_rest(self) -> None:
+        """Nothing is acting, and everything is as it was made."""
         for event in self.client.events():
             if event["state"] in {"announced", "scheduled", "ramping_down", "holding"}:
                 self.client.opt_out(event["event_id"])
         until(self.is_restored, lambda: f"found {self.found_watts}, now {self.limits()}", 30)
         until(self.is_idle, "no event acts", 30)
+        if tuple(self.found_watts.values()) != self.as_made_watts:
+            for slot, watts in zip(self.slots(), self.as_made_watts, strict=True):
+                slot.requested_watts = watts
+            self.found_watts, self.full_watts = self.limits(), 0.0
+            time.sleep(1.5)  # the agents read what stands once a second
         until(self.is_steady, "power is back for as long as a reference takes", 30)
+
+    def _mount(self, path: Path, size: str) -> None:
+        """A small file system of its own, where this user may make one."""
+        path.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)],
+            capture_output=True,
+            check=False,
+        )
+        if made.returncode == 0:
+            self.mounted.append(path)
+
+    def ledger(self) -> LedgerReader:
+        """What is written, read on from where it was last read to."""
+        if self.reading is None:
+            self.reading = LedgerReader(self)
+        return self.reading
 
     def restart_serve(self) -> None:
         """What its supervisor does."""
@@ -262,10 +375,25 @@ class Site:
             case _:
                 raise AssertionError(victim)
 
+    def kill_ray(self) -> None:
+        """SIGKILL to every process of Ray, and to what runs on it."""
+        for ray in self.virtual.ray:
+            family = psutil.Process(ray.process.pid).children(recursive=True)
+            ray.process.kill()
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            ray.process.wait(10)
+        self.virtual.ray.clear()
+
     def kill_serve_for_good(self) -> None:
         """Control and web at once, and nobody starts them again."""
         os.killpg(self.serve.process.pid, signal.SIGKILL)
         self.serve.process.wait(15)
+
+    def wall_offset(self, whose: str) -> float:
+        """How far that wall clock is stepped."""
+        return float((self.virtual.home / f"{whose}-offset").read_text("ascii"))
 
     def set_wall_offset(self, whose: str, seconds: float) -> None:
         """Step the wall clock of ``serve`` or of the ``agents``."""
@@ -304,15 +432,20 @@ class Site:
         window = self.virtual.options.settings["site"]["reference_window_seconds"]
         return now - self.steady_since > window + 0.3
 
+    def now(self) -> float:
+        """Monotonic seconds, as samples have them."""
+        return CLOCK.monotonic_seconds()
+
     def watching(self) -> Truth:
         return Truth(self.window, self.slots())
 
     # The grid ----------------------------------------------------------------------------------
 
     def send(self, body: Mapping[str, object] | bytes, url: str = "") -> Sent:
-        """Post a signed webhook."""
+        """Post a signed webhook, by the grid's own clock."""
         secret = self.virtual.webhook_secret.encode()
-        return send_signed(url or self.virtual.signals_url, secret, body, CLOCK)
+        clock = GridClock(self.grid_offset_seconds)
+        return send_signed(url or self.virtual.signals_url, secret, body, clock)
 
     def ask(
         self, *, seconds: float, reduce_percent: float = 20.0, url: str = "", **more: object
@@ -326,12 +459,18 @@ class Site:
             "target": {"reduce_percent": reduce_percent},
             **more,
         }
-        sent = self.send({k: value for k, value in body.items() if value is not None}, url)
+        given = {k: value for k, value in body.items() if value is not None}
+        sent = until(lambda: self._accepted(given, url), "it is accepted", 5)
         assert sent.status == 200, sent.answer
         event_id = str(sent.answer["event_id"])
         limit = until(lambda: self.client.event(event_id)["limit_watts"], "its limit", 5)
         ends = sent.sent_seconds + seconds
         return Promise(event_id, sent.sent_seconds, ends, limit, tuple(self.found_watts.values()))
+
+    def _accepted(self, body: Mapping[str, object], url: str) -> Sent | None:
+        """What a sender does: it repeats what could not be made durable."""
+        sent = self.send(body, url)
+        return None if sent.status == 503 else sent
 
     def refusal(self, code: str, source: str = "") -> dict[str, Any]:
         """The ledger's entry of a refusal since the last that was asked for."""
@@ -374,6 +513,23 @@ class Site:
         for sample in truth.between(ready, end - 0.1):
             assert sample.limits_watts != promise.found_watts, "every cap was let go early"
 
+    def rose_within_ramp(self, promise: Promise, truth: Truth) -> None:
+        """True power stayed below the line that the ramp draws from the end of the event.
+
+        Limits rise in steps, one a second or one a node, so a single second may hold two of them;
+        two seconds in a row may not.
+        """
+        per_second = self.ramp_watts_per_minute / 60
+        back = truth.between(promise.ends_seconds - 1, float("inf"))
+        (at_end, *_) = [s for s in back if s.seconds >= promise.ends_seconds - 0.1]
+        for sample in back:
+            line = at_end.site_watts + per_second * max(sample.seconds - at_end.seconds, 0.0)
+            assert sample.site_watts <= 1.02 * line, truth.told(promise)
+            later = [s for s in back if 1.9 <= s.seconds - sample.seconds <= 2.1]
+            if later:
+                rose = self.limit_sum_watts(later[0]) - self.limit_sum_watts(sample)
+                assert rose <= 2 * 1.25 * per_second, truth.told(promise)
+
     def comes_back(self, promise: Promise, *, seconds: float = 20.0) -> None:
         """Every found limit stands again, and the event says so."""
         until(self.is_restored, f"found limits; now {self.limits()}", seconds)
@@ -411,6 +567,18 @@ BARE = SiteOptions(
                 "signal_loss": {"hold_seconds": 3.0},
             }
         ],
+    },
+)
+CEILING_WATTS, CEILING_SECONDS = 1450.0, 3.0
+UNDER_A_CEILING = SiteOptions(
+    nodes=2,
+    gpus_per_node=2,
+    settings={
+        **BARE.settings,
+        "site": {
+            **BARE.settings["site"],
+            "hard_limit": {"watts": CEILING_WATTS, "averaging_seconds": CEILING_SECONDS},
+        },
     },
 )
 WITH_RAY = SiteOptions(
@@ -494,6 +662,16 @@ def bare_site(sites: Sites) -> Site:
     """Two nodes of two GPUs without Ray, busy with a process that is not ours but may be capped."""
     site = sites.get("bare", BARE, ray=False, loaded=True)
     site.heal()
+    return site
+
+
+@pytest.fixture
+def ceiling_site(sites: Sites) -> Site:
+    """The same, at a connection that allows less than its work would draw."""
+    site = sites.get("ceiling", UNDER_A_CEILING, ray=False, loaded=True)
+    site.heal_faults()
+    below = 0.99 * CEILING_WATTS
+    until(lambda: site.window.header.true_site_watts < below, "it is below its ceiling", 20)
     return site
 
 

@@ -300,7 +300,16 @@ def test_root_may_release_a_live_lease_only_by_saying_so(rig, heard, eventually)
             refused = await rig.ask("release")
             assert refused["error"]["code"] == "lease-alive"
             assert rig.enforced() == [200.0] * 4
-            assert (await rig.ask("release", confirm="force"))["ok"]
+            for confirm, reason, code in (
+                ("n1", "smoke", "release-confirmation"),
+                ("n0", "", "release-reason"),
+            ):
+                wrong = await rig.ask("release", confirm=confirm, reason=reason)
+                assert wrong["error"]["code"] == code
+            hasty = await rig.ask("release", at_once="true")
+            assert hasty["error"]["code"] == "release-ramp-unconfirmed"
+            assert rig.enforced() == [200.0] * 4
+            assert (await rig.ask("release", confirm="n0", reason="smoke", actor="alice"))["ok"]
             await eventually(lambda: rig.enforced() == [400.0] * 4)
             assert "released-by-person" in heard.faults()
             unknown = await rig.ask("reboot")

@@ -89,7 +89,7 @@ async def release_fleet(
 ) -> Response:
     """Restore the limits that were found on every node, within the ramp.
 
-    Open events forbid it unless the body confirms that they are opted out of.
+    Acting events forbid it unless the body confirms that they are opted out of.
     """
     args = {} if body is None else body.given()
     return json_response(

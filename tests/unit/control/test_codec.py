@@ -67,6 +67,7 @@ def stimuli(bench) -> tuple:
         s.JobCommanded("j", "hold", "u"),
         s.SubmitFailed("j", 1, "ray", "words", True),
         s.EventCommanded("f.e", "cancel", "u"),
+        s.FleetReleased("u", "words", True),
         wire.NodeFault("n1", "gpu-back", "g10", "words"),
         wire.Acknowledged("n1", 1, 1, "d1-1", (result,), True, wall),
         wire.JobGone("n1", "j", 1, 0, 7, (8,)),

@@ -342,3 +342,17 @@ def test_a_queued_job_outlives_a_lost_gpu_but_not_a_cluster_too_small(bench) -> 
     )
     bench.tick(ray_total_gpus=2.0)
     assert job(bench).state is JobState.FAILED
+
+
+def test_a_job_that_ray_has_lost_is_queued_again_once_its_processes_are_gone(bench):
+    bench.start_job()
+    bench.post(RunnerReported((AttemptStatus("j", 1, "lost"),)))
+    bench.tick()
+    assert bench.state.jobs["j"].job.state is not JobState.QUEUED, "a process of it still works"
+    bench.post(JobGone("n1", "j", 1, 0, 7))
+    bench.tick()
+    job = bench.state.jobs["j"].job
+    assert (job.state, job.reason, job.failures) == (JobState.QUEUED, "ClusterLost", 0)
+    bench.leave("j")
+    bench.ticks(6)
+    assert bench.state.jobs["j"].job.attempt == 2

@@ -378,8 +378,12 @@ def test_a_fleet_is_released_only_with_its_consequence_confirmed(
 ) -> None:
     api.answer("POST", "/release", {"opted_out": ["e"]})
     assert run("release", "--fleet", "--json").code == 0
-    assert run("release", "--fleet", "--force", "--json").out == '{"opted_out": ["e"]}\n'
-    assert [asked.body for asked in api.asked] == [{}, {"confirm": "opt out"}]
+    confirmed = ("release", "--fleet", "--confirm", "fleet", "--json")
+    assert run(*confirmed).code == 2, "the programmes are told why"
+    assert run("release", "--fleet", "--confirm", "all", "--reason", "x").code == 2
+    assert run(*confirmed, "--reason", "smoke", "--now").out == '{"opted_out": ["e"]}\n'
+    said = {"confirm": "opt out", "reason": "smoke", "at_once": True}
+    assert [asked.body for asked in api.asked] == [{}, said]
 
 
 ENERGY = {

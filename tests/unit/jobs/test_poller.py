@@ -154,3 +154,29 @@ def test_when_too_many_commands_wait_the_next_is_refused_instead_of_blocking(
     poller.submit(SPEC, 1)
     poller.submit(SPEC, 2)
     assert [(f.attempt, f.code, f.retryable) for f in bench.seen] == [(2, "runner-busy", True)]
+
+
+def test_what_a_cluster_that_was_started_again_no_longer_knows_is_lost(bench):
+    bench.runner.set("j-a1", "running")
+    bench.runner.set("done-a1", "succeeded", 0)
+    bench.look()
+    bench.runner.listed = {}
+    assert bench.look() == [], "a head that comes up may list nothing yet"
+    assert [(a.job_id, a.attempt, a.status) for a in bench.look()] == [("j", 1, "lost")]
+    assert bench.look() == []
+
+
+def test_a_look_that_fails_loses_nobody(bench):
+    bench.runner.set("j-a1", "running")
+    bench.look()
+    bench.runner.listed = {}
+    for _ in range(3):
+        bench.runner.errors.append(Unavailable("ray-silent", "no"))
+        assert bench.look() == []
+    assert bench.look() == []
+
+
+def test_an_attempt_of_an_earlier_controller_is_missed_too(bench):
+    bench.poller.expect("j", 3)
+    bench.look()
+    assert [(a.job_id, a.attempt, a.status) for a in bench.look()] == [("j", 3, "lost")]
