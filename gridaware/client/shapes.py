@@ -65,6 +65,9 @@ class EventInfo(TypedDict, total=False):
     latency_seconds: dict[str, float | None]
     """From its arrival to ``decided``, ``accepted`` and ``confirmed``."""
     unresolved_watts: float
+    escalations: list[Json]
+    """Rungs taken for GPUs that did not follow: ``at, job_id, rung, cause, gpu_count, gpu_ids,
+    excess_watts, above_watts``."""
     power_watts: float
 
 
@@ -139,6 +142,9 @@ class NodeInfo(TypedDict, total=False):
     cordoned: bool
     acknowledged: bool
     """Whether the agent has confirmed all that was asked of it."""
+    armed: bool
+    """Whether it holds its next responses ready, as they were last given to it."""
+    armed_responses: int
     power_watts: float
     gpus: list[GpuInfo]
 
