@@ -173,7 +173,6 @@ def _through_api(context: typer.Context, arguments: dict[str, str]) -> dict[str,
 def _through_control(settings: "Settings", arguments: dict[str, str]) -> dict[str, Any]:
     """Control lives and only the web process does not answer: ask control itself."""
     from gridaware.service.control_client import ControlClient
-    from gridaware.wiring.serve import CONTROL_SOCKET
 
     wish = _wish(arguments)
     args = {"confirm": "opt out", "reason": wish["reason"], "at_once": wish["at_once"]}

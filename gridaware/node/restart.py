@@ -99,23 +99,24 @@ def remind(holds: Mapping[str, GpuHold], found_watts: Iterable[tuple[str, float]
 
     It says so only where it knows that the lower limit that stands is one of ours.
     """
-    faults = []
+    faults: list[Fault] = []
     for gpu_id, watts in found_watts:
         hold = holds.get(gpu_id)
-        if hold is None or hold.touched or hold.limits is None or hold.standing_watts is None:
+        if hold is None or hold.touched or not hold.can_set:
+            continue
+        if hold.limits is None or hold.standing_watts is None:
             continue
         stands, found = hold.standing_watts, hold.limits.clamp(watts)
         if stands >= found - TOLERANCE_WATTS:
             continue
         hold.touch()
-        if hold.touched:
-            hold.found_watts, hold.written_watts = found, (stands,)
-            faults.append(
-                Fault(
-                    "found-limit-remembered",
-                    gpu_id,
-                    f"the journal is lost; the controller remembers {found:g} W as the found "
-                    f"limit, and {stands:g} W stand",
-                )
+        hold.found_watts, hold.written_watts = found, (stands,)
+        faults.append(
+            Fault(
+                "found-limit-remembered",
+                gpu_id,
+                f"the journal is lost; the controller remembers {found:g} W as the found limit, "
+                f"and {stands:g} W stand",
             )
+        )
     return faults
