@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from gridaware.control.fleet import STALE_SECONDS
 from gridaware.control.slow import as_it_stands, too_slow
 from gridaware.control.state import GpuTrack, JobTrack, State, Turn
+from gridaware.control.tenants import as_the_strictest
 from gridaware.domain.curve import Curve
 from gridaware.domain.event import GridEvent
 from gridaware.domain.fleet import Gpu
@@ -170,6 +171,7 @@ def question_of(
             some_late = any(gpu.gpu_id in late for gpu in tracks)
             views.append(as_it_stands(view) if some_late else view)
             gpus_of[job_id] = tuple(gpu.gpu_id for gpu in tracks) or _awaited(turn, track)
+    views = as_the_strictest(state, views, gpus_of)
     for view, gpu_id in _unmanaged(turn):
         views.append(as_it_stands(view) if gpu_id in late else view)
         gpus_of[view.job_id] = (gpu_id,)
