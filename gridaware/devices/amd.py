@@ -20,6 +20,7 @@ Sources: AMD SMI Python API reference and ``amdsmi.h`` (ROCm 6.3 to 7.2).
 
 import contextlib
 import ctypes
+import math
 import os
 import sys
 import threading
@@ -97,14 +98,17 @@ def open_driver(options: Mapping[str, str]) -> "AmdDriver":
     except OSError as error:
         message = f"{library} cannot be loaded: {error}"
         raise Unavailable("amd-library-missing", message) from error
-    if "package" in options:
-        sys.path.insert(0, str(absolute_path(options["package"], "package", "amd")))
+    package = options.get("package")
+    folders = [] if package is None else [str(absolute_path(package, "package", "amd"))]
     try:
+        sys.path[:0] = folders
         amdsmi = import_module("amdsmi")
     except (ImportError, KeyError, OSError, AttributeError) as error:
         # The wheel looks its library up in a table of its own and fails with a KeyError.
         message = f"the package amdsmi cannot be imported: {error!r}"
         raise Unavailable("amd-client-missing", message) from error
+    finally:
+        del sys.path[: len(folders)]
     return AmdDriver(amdsmi, SystemClock())
 
 
@@ -142,9 +146,10 @@ class AmdDriver:
         flag = self._amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS
         self._call("amdsmi_init", flag)
         self._pid = os.getpid()
-        version = self._call("amdsmi_get_lib_version")
-        if (version.get("major", 0), version.get("minor", 0)) >= THREAD_SAFE:
-            self._one_at_a_time = None
+        with contextlib.suppress(DeviceNotSupported):
+            version = self._call("amdsmi_get_lib_version")
+            if (version.get("major", 0), version.get("minor", 0)) >= THREAD_SAFE:
+                self._one_at_a_time = None
         self.gpus()
         self._epoch = self._load()
 
@@ -170,10 +175,15 @@ class AmdDriver:
         return driver_load(self._module, version)
 
     def gpus(self) -> Sequence[AmdGpu]:
-        """Every GPU that answers, in driver order; one that does not never hides the others."""
+        """Every GPU that answers, in HIP's order; one that does not never hides the others.
+
+        HIP's order is what jobs (and Ray) number GPUs by; before ROCm 6.4 nothing tells it, and it
+        is the library's own.
+        """
         self._attached("amdsmi_get_processor_handles")
         found: dict[str, AmdGpu] = {}
-        for index, handle in enumerate(self._call("amdsmi_get_processor_handles")):
+        handles = self._call("amdsmi_get_processor_handles")
+        for index, handle in enumerate(sorted(handles, key=self._hip_number)):
             try:
                 gpu_id = str(self._call("amdsmi_get_gpu_device_uuid", handle))
                 model = self._model(handle)
@@ -185,6 +195,15 @@ class AmdDriver:
                 self._handles[gpu_id] = handle
                 found[gpu_id] = AmdGpu(gpu_id, index, model)
         return tuple(found.values())
+
+    def _hip_number(self, handle: Any) -> float:
+        try:
+            number = _number(self._call("amdsmi_get_gpu_enumeration_info", handle).get("hip_id"))
+        except DriverGone:
+            raise
+        except DeviceError:
+            number = None
+        return math.inf if number is None else number
 
     def _model(self, handle: Any) -> str:
         """The name is decoration: a GPU without one is still a GPU."""

@@ -26,6 +26,7 @@ class LastGood:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last: dict[str, Reading] = {}
+        self._drawing: dict[str, bool] = {}
 
     def reading(
         self,
@@ -40,7 +41,8 @@ class LastGood:
         Raises:
             DeviceError: ``power-implausible``, and there is no good one yet.
         """
-        if 0 < watts < IMPLAUSIBLE_SHARE * greatest_watts:  # false for NaN, too
+        self._drawing[gpu_id] = 0 < watts < IMPLAUSIBLE_SHARE * greatest_watts  # false for NaN, too
+        if self._drawing[gpu_id]:
             self._last[gpu_id] = Reading(watts, self._clock.wall(), boundary, method)
             return self._last[gpu_id]
         last = self._last.get(gpu_id)
@@ -52,7 +54,7 @@ class LastGood:
 
     def drawing(self, gpu_id: str) -> bool:
         """Whether it drew power when it was last read."""
-        return gpu_id in self._last
+        return self._drawing.get(gpu_id, False)
 
 
 @dataclass(slots=True)

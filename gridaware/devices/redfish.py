@@ -25,7 +25,7 @@ from typing import Final
 
 from gridaware.clock import Clock
 from gridaware.devices import redfish_bmc
-from gridaware.devices.kernel import driver_load
+from gridaware.devices.kernel import NVIDIA_GPUS, driver_load, nvidia_gpus
 from gridaware.devices.options import check_names, choice, needed, positive
 from gridaware.devices.readings import Counters, LastGood
 from gridaware.devices.redfish_bmc import Bmc, Resource, bmc_from, number_of
@@ -72,6 +72,8 @@ TESTED: Final = "an imitation of a BMC over TLS; no real BMC has been asked yet"
 EXCHANGES: Final = 4
 """Of one call at most: sign in anew, read what has changed meanwhile, and change it."""
 SAME_SECONDS: Final = 1.0
+OPEN_SECONDS: Final = 5.0
+"""Of the 10 s that the agent gives a driver child to be ready."""
 POLICIES_SECONDS: Final = 10.0
 JOULES_PER_KWH: Final = 3.6e6
 MOST_PARTS: Final = 64
@@ -131,6 +133,7 @@ class RedfishDriver:
         node_manager: where a Node Manager is.
         latency_seconds: how long a limit takes to be obeyed.
         same_seconds: a resource that was read this recently is not read again.
+        proc: where the NVIDIA kernel driver lists its GPUs, in the order that jobs number them by.
     """
 
     def __init__(
@@ -143,6 +146,7 @@ class RedfishDriver:
         node_manager: str | None = None,
         latency_seconds: float = LATENCY_SECONDS,
         same_seconds: float = SAME_SECONDS,
+        proc: Path = NVIDIA_GPUS,
     ) -> None:
         self.boundary = boundary.value
         self._bmc = bmc
@@ -152,12 +156,14 @@ class RedfishDriver:
         self._encloses = boundary
         self._latency_seconds = latency_seconds
         self._same_seconds = same_seconds
+        self._proc = proc
         self._policies = None if node_manager is None else _Policies(bmc, node_manager)
         self._forget()
 
     def _forget(self) -> None:
         self._open = False
         self._parts: dict[str, RedfishPart] = {}
+        self._faults: list[tuple[str, str]] = []
         self._power = LastGood(self._clock)
         self._counters = Counters(self._clock)
 
@@ -168,35 +174,49 @@ class RedfishDriver:
     # -- the driver as a whole -----------------------------------------------------------------
 
     def open(self) -> None:
-        """Sign in and find the devices, with their limits."""
+        """Sign in and find the devices, with their limits.
+
+        They stand in the order of the kernel's GPU driver: a BMC numbers by socket, jobs do not.
+        """
         self.close()
-        for path in self._paths or self._processors():
-            self._find(path)
+        until = self._clock.monotonic_seconds() + OPEN_SECONDS
+        found: dict[str, RedfishPart] = {}
+        for path in (self._paths or self._processors())[:MOST_PARTS]:
+            if self._clock.monotonic_seconds() > until:
+                self._faults.append(("driver-slow", f"BMC: {path} was not reached in time"))
+                continue
+            part = self._found(path)
+            if part is not None:
+                found.setdefault(part.gpu_id, part)
+        order = list(nvidia_gpus(self._proc).values())
+        places = {gpu_id: place for place, gpu_id in enumerate(order)}
+        for part in sorted(found.values(), key=lambda p: places.get(p.gpu_id, len(places))):
+            part.index = len(self._parts)
+            self._parts[part.gpu_id] = part
         self._open = True
+
+    def faults(self) -> Sequence[tuple[str, str]]:
+        """Devices that the BMC names and does not tell of."""
+        return tuple(self._faults)
 
     def _processors(self) -> list[str]:
         return self._bmc.get(f"/redfish/v1/Systems/{self._system}/Processors").members()
 
-    def _find(self, path: str) -> None:
-        """Take up what is there; a resource that is no GPU, or broken, never hides the others."""
-        if len(self._parts) >= MOST_PARTS:
-            return
+    def _found(self, path: str) -> RedfishPart | None:
+        """What is there; one that is no GPU, or broken, never hides the others."""
         try:
             resource = self._bmc.get(path)
             if not self._paths and resource.text("ProcessorType") != "GPU":
-                return
+                return None
             metrics = resource.link("EnvironmentMetrics") or f"{path}/EnvironmentMetrics"
-            part = RedfishPart(
-                _identity(resource), len(self._parts), resource.text("Model"), metrics
-            )
+            part = RedfishPart(_identity(resource), 0, resource.text("Model"), metrics)
             self._metrics(part)
-        except DriverGone:
+        except (DriverGone, DeviceNoPermission):
             raise
-        except DeviceNoPermission:
-            raise
-        except DeviceError:
-            return
-        self._parts.setdefault(part.gpu_id, part)
+        except DeviceError as error:
+            self._faults.append((error.code, error.message))
+            return None
+        return part
 
     def close(self) -> None:
         """Sign out. Limits stay as they are."""
@@ -209,7 +229,7 @@ class RedfishDriver:
         return driver_load(MODULE)
 
     def gpus(self) -> Sequence[RedfishPart]:
-        """Every device that answers, in the BMC's order."""
+        """Every device that answers."""
         self._attached()
         return tuple(part for part in self._parts.values() if self._answers(part))
 

@@ -22,7 +22,7 @@ from gridaware.clock import Clock, SystemClock
 from gridaware.control.ports import Driver
 from gridaware.devices import nvml
 from gridaware.devices.jsonhttp import Answer, JsonHttp, tcp, unix
-from gridaware.devices.kernel import driver_load
+from gridaware.devices.kernel import NVIDIA_GPUS, driver_load, nvidia_gpus
 from gridaware.devices.options import absolute_path, check_names, secret_from
 from gridaware.devices.readings import Counters, LastGood
 from gridaware.domain.errors import (
@@ -55,7 +55,6 @@ SOCKET: Final = "/run/zeusd/zeusd.sock"
 TESTED: Final = "an imitation of its HTTP API on a UNIX socket; no real zeusd has been asked yet"
 CALL_SECONDS: Final = 0.9
 """The agent gives up on a call after 1 s."""
-PROC: Final = Path("/proc/driver/nvidia/gpus")
 MODULES: Final = (Path("/sys/module/nvidia"), Path("/sys/module/amdgpu"))
 CONTROL: Final = "gpu-control"
 
@@ -130,7 +129,7 @@ class ZeusdDriver:
         *,
         reader: Driver | None = None,
         token: str | None = None,
-        proc: Path = PROC,
+        proc: Path = NVIDIA_GPUS,
     ) -> None:
         self._daemon = daemon
         self._clock = clock
@@ -159,7 +158,8 @@ class ZeusdDriver:
         self.close()
         told = self._whole(self._exchange("GET", "/discover"), "/discover")
         groups = told.get("enabled_api_groups")
-        gpus = [self._gpu(i, told_gpu) for i, told_gpu in enumerate(_list(told.get("gpus")))]
+        uuids = nvidia_gpus(self._proc)
+        gpus = [self._gpu(i, one, uuids) for i, one in enumerate(_list(told.get("gpus")))]
         self._gpus = {gpu.gpu_id: gpu for gpu in gpus}
         self._groups = frozenset(g for g in _list(groups) if isinstance(g, str))
         self._open = True
@@ -173,7 +173,7 @@ class ZeusdDriver:
         self._reader = self._configured_reader
         self.boundary = self._reader.boundary
 
-    def _gpu(self, index: int, told: object) -> ZeusdGpu:
+    def _gpu(self, index: int, told: object, uuids: Mapping[str, str]) -> ZeusdGpu:
         if not isinstance(told, dict):
             _malformed("/discover")
         number, address = told.get("id"), told.get("pci_address")
@@ -183,25 +183,12 @@ class ZeusdDriver:
             raise DriverGone("zeusd-too-old", "zeusd: does not say where its GPUs are")
         model = told.get("name")
         return ZeusdGpu(
-            self._identity(address.lower()),
+            uuids.get(address.lower(), f"PCI-{address.lower()}"),
             index,
             model if isinstance(model, str) else "",
             number,
             told.get("cumulative_energy_available") is True,
         )
-
-    def _identity(self, address: str) -> str:
-        """The UUID that the kernel driver gives for a PCI address; else the address."""
-        if "/" not in address and ".." not in address:
-            try:
-                text = (self._proc / address / "information").read_text("utf-8", "replace")
-            except OSError:
-                text = ""
-            for line in text.splitlines():
-                name, _, value = line.partition(":")
-                if name.strip() == "GPU UUID" and value.strip().startswith("GPU-"):
-                    return value.strip()
-        return f"PCI-{address}"
 
     def close(self) -> None:
         """Hang up. Limits stay as they are."""

@@ -95,6 +95,27 @@ def test_only_gpus_among_the_processors_and_under_nvmls_names(opened, window):
     assert [gpu.gpu_id for gpu in driver.gpus()] == uuids
 
 
+def test_case_28_gpus_stand_in_the_kernels_order_and_not_in_the_bmcs(opened, window, tmp_path):
+    # The BMC numbers by socket; jobs number by PCI address, and here those run the other way.
+    for address, which in (("0000:10:00.0", 1), ("0000:11:00.0", 0)):
+        place = tmp_path / "gpus" / address
+        place.mkdir(parents=True)
+        uuid = window.gpu(which).uuid.decode()
+        (place / "information").write_text(f"Model: \t\t H100\nGPU UUID: \t {uuid}\n")
+    driver = opened(proc=tmp_path / "gpus")
+    uuids = [window.gpu(which).uuid.decode() for which in (1, 0)]
+    assert [(gpu.gpu_id, gpu.index) for gpu in driver.gpus()] == [(uuids[0], 0), (uuids[1], 1)]
+
+
+def test_a_gpu_that_the_bmc_names_and_does_not_tell_of_is_a_fault(opened, window):
+    window.gpu(0).error_code = 999
+    driver = opened()
+    assert [gpu.gpu_id for gpu in driver.gpus()] == [window.gpu(1).uuid.decode()]
+    ((code, words),) = driver.faults()
+    assert code == "redfish-failed"
+    assert "internal service error" in words
+
+
 def test_a_limit_is_a_set_point_in_whole_watts_with_the_entity_tag(opened, server, window):
     driver = opened()
     gpu_id = driver.gpus()[1].gpu_id

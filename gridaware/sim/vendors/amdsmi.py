@@ -107,6 +107,11 @@ class AmdSmi:
         """The UUID."""
         return self._slot(handle).uuid.decode()
 
+    def amdsmi_get_gpu_enumeration_info(self, handle: _Handle) -> dict[str, object]:
+        """Its numbers in other libraries."""
+        slot = self._slot(handle)
+        return {"hip_id": slot.index, "hip_uuid": slot.uuid.decode(), "drm_render": 128}
+
     def amdsmi_get_gpu_asic_info(self, handle: _Handle) -> dict[str, object]:
         """What it is called."""
         slot = self._slot(handle)

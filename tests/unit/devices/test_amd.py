@@ -139,6 +139,18 @@ def test_the_second_die_of_a_board_has_no_cap_and_hides_nothing(
         driver.limit_range(second)
 
 
+def test_case_28_gpus_stand_in_the_order_by_which_jobs_number_them(driver, window):
+    first, second = (gpu.gpu_id for gpu in driver.gpus())
+    window.gpu(0).index, window.gpu(1).index = 1, 0  # HIP numbers them the other way round
+    assert [(gpu.gpu_id, gpu.index) for gpu in driver.gpus()] == [(second, 0), (first, 1)]
+
+
+def test_a_library_that_does_not_know_hips_order_keeps_its_own(driver, amdsmi, monkeypatch):
+    before = [gpu.gpu_id for gpu in driver.gpus()]
+    monkeypatch.setattr(amdsmi, "amdsmi_get_gpu_enumeration_info", None)
+    assert [gpu.gpu_id for gpu in driver.gpus()] == before
+
+
 def test_before_rocm_7_2_calls_are_made_one_after_another(window, clock, tmp_path, monkeypatch):
     library = AmdSmi(window, version=(25, 5))
     driver = AmdDriver(library, clock, module=tmp_path / "none")
@@ -205,11 +217,12 @@ def test_case_37_a_wheel_that_fails_with_a_key_error_is_unavailable(tmp_path, li
     package = tmp_path / "amdsmi"
     package.mkdir()
     (package / "__init__.py").write_text("raise KeyError('libamd_smi.so')")
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = list(sys.path)
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     with pytest.raises(Unavailable) as missing:
         amd.open_driver({"library": str(library), "package": str(tmp_path)})
     assert missing.value.code == "amd-client-missing"
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(

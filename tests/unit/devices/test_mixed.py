@@ -18,6 +18,7 @@ from gridaware.domain.errors import (
 )
 from gridaware.domain.fleet import BoardState, ClockRange, Pace
 from gridaware.domain.reading import Boundary
+from gridaware.node.settings import load_settings
 from gridaware.sim.driver import SimDriver
 from gridaware.sim.plant import Plant
 from gridaware.sim.site import NodeSpec, PlantSpec, build_window
@@ -203,6 +204,17 @@ def test_options_of_parts_are_told_apart_by_their_names(tmp_path):
     # A part whose library is not installed is absent, as one that does not open.
     assert "b: /none/libamd_smi.so cannot be loaded" in gone.value.message
     assert "a: " in gone.value.message
+
+
+def test_the_settings_that_its_page_shows_can_be_read(tmp_path):
+    lines = mixed.__doc__.split("::")[1].splitlines()
+    block = "\n".join(line[4:] for line in lines if line.startswith("    "))
+    head = "node_id: n0\ncontroller: {host: c}\ntls: {ca: a, certificate: b, key: c}\n"
+    (tmp_path / "agent.yaml").write_text(head + block + "\n")
+    settings = load_settings(tmp_path / "agent.yaml").driver
+    assert settings.module == "gridaware.devices.mixed"
+    assert list(settings.options) == ["nvidia", "nvidia.library", "amd", "amd.library"]
+    assert isinstance(mixed.open_driver(settings.options), MixedDriver)
 
 
 @pytest.mark.parametrize(

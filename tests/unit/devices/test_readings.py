@@ -41,6 +41,14 @@ def test_case_3_each_decrease_is_an_epoch_of_its_own(clock):
     assert epochs == ["e", "e", "e@1003.000", "e@1003.000", "e@1005.000"]
 
 
+def test_a_device_that_shows_no_power_draws_none_as_far_as_its_counter_goes(clock):
+    power = LastGood(clock)
+    _power(power, 95.0)
+    assert power.drawing("g")
+    _power(power, 0.0)
+    assert not power.drawing("g")
+
+
 def test_counters_of_two_gpus_know_nothing_of_each_other(clock):
     counters = Counters(clock)
     counters.reading("a", 100.0, "e", Boundary.GPU, drawing=True)
