@@ -39,7 +39,8 @@ class ArmedResponses:
         self.record = record.armed if record is not None and kept else None
         """For the journal, so that what is armed outlives this process."""
         self._caps = _caps(self.record)
-        self._last: dict[str, Firing] = {}
+        firing = record.firing if record is not None and kept else None
+        self._last = {} if firing is None else {firing.programme_id: firing}
         """Programme → what this node fired for it by itself and has not let go of."""
 
     def take(self, armed: Armed, now: float, wall: datetime) -> str | None:

@@ -131,19 +131,18 @@ def test_it_works_without_any_controller_and_the_next_one_is_told(rig, heard, ev
 def test_an_agent_killed_in_a_response_takes_it_up_and_what_is_armed_too(
     rig, heard, eventually
 ) -> None:
-    rule = FrequencyRule(60.0, 59.85, 0.25, least_hold_seconds=4.0, hold_seconds=4.0)
-
     async def story() -> None:
         async with Meter(rig.folder) as meter:
             async with rig.link(heard) as (server, port):
                 rig.start(port, frequency=settings_of(rig.folder))
-                await _armed(rig, heard, server, armed(rig, rule, (0.3, 200.0)))
+                await _armed(rig, heard, server, armed(rig, ERCOT_FFR, (0.3, 200.0)))
             meter.hz = 59.8
             await eventually(lambda: rig.enforced() == [200.0] * 4)
             rig.kill()
             rig.start(port, frequency=settings_of(rig.folder))  # nobody listens there any more
+            await asyncio.sleep(2.0)
+            assert rig.enforced() == [200.0] * 4, "limits stand, and are taken up"
             meter.hz = 60.0
-            assert rig.enforced() == [200.0] * 4, "limits stand without the agent"
             await eventually(lambda: rig.enforced() == [400.0] * 4)
             meter.hz = 59.8  # the journal still knows what is armed
             await eventually(lambda: rig.enforced() == [200.0] * 4)

@@ -252,6 +252,15 @@ def test_what_was_fired_outlives_kill_nine_to_its_end(agent: Agent) -> None:
     assert agent.holder.firing is None
 
 
+def test_what_was_fired_before_kill_nine_is_let_go_after_it(agent: Agent) -> None:
+    agent.fire(1)
+    agent.now += 10.0
+    agent.start()
+    agent.carry(agent.holder.let_go("p", agent.now))
+    assert agent.limits == {"a": 400.0, "b": 400.0}
+    assert agent.of(Firing)[-1].level is None
+
+
 def test_a_local_cause_fires_without_any_controller_and_is_told(agent: Agent) -> None:
     agent.now += 60.0  # nobody has been heard for a minute
     agent.fire(1)
