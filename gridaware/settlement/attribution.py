@@ -34,6 +34,8 @@ MARK_SECONDS = 2.0
 """Between two points of the line that is laid through them."""
 HANDOVER_STEP = 0.1
 """Two readings closer than this, relatively, do not tell when a GPU changed hands."""
+LEAST_STEP_WATTS = 0.1
+"""Nor do two that differ by less than sensors resolve."""
 
 
 class Line(StrEnum):
@@ -406,9 +408,9 @@ def _handover(inc: Increment, scale: float) -> float:
 
 
 def _stepped(inc: Increment) -> bool:
-    """Whether power changed by more than a tenth between the two readings."""
+    """Whether power changed by so much between the two readings that it tells when."""
     first, last = inc.before.watts or 0.0, inc.after.watts or 0.0
-    return abs(first - last) > HANDOVER_STEP * max(first, last)
+    return abs(first - last) > max(HANDOVER_STEP * max(first, last), LEAST_STEP_WATTS)
 
 
 def _edge(walk: CounterWalk, rules: CounterRules, now: float) -> float:
