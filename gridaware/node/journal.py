@@ -1,25 +1,40 @@
-"""The agent's journal: one record on disk, replaced whole, so it is never half written.
+"""The agent's journal: one record on disk, never half written.
 
-File: ``GWJRNL`` and two digits of version, SHA-256 of the rest, one JSON record. A file that
-is damaged or of a later version is set aside under ``journal.bad-<n>`` and reported; the agent
-then takes the limits that stand as the found ones (raising them could exceed what the site
-allows) and says so for every GPU that stands below its default.
+File: a header that names the record in force, and two regions that are written to by turns::
+
+    GWJRNL02 · offset · length · SHA-256 of the record · SHA-256 of the header so far
+    region, region: one JSON record each
+
+A record goes into the region that is not in force, then the header is moved to it, in one write
+within one block: whenever the process is killed, either the earlier or the later one stands whole.
+Nothing is allocated, truncated or renamed for that, since a file system makes a response wait for
+such things. A *durable* record is another file that takes the first one's place.
+
+A file that is damaged or of a later version is set aside under ``journal.bad-<n>`` and reported;
+the agent then takes the limits that stand as the found ones (raising them could exceed what the
+site allows) and says so for every GPU that stands below its default.
 """
 
-import fcntl
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
+from struct import Struct
 
 import msgspec
 
-from gridaware.domain.errors import ConfigError, InvalidInput, Refused, Unavailable
+from gridaware.domain.errors import InvalidInput, Unavailable
 from gridaware.node.actions import JournalRecord
 
-__all__ = ["Journal", "load", "lock_state"]
+__all__ = ["Journal", "load"]
 
-_MAGIC = b"GWJRNL01"
+_MAGIC = b"GWJRNL02"
+_WHOLE_FILE = b"GWJRNL01"
+"""An earlier version: the digest of the record, and the record."""
+_FIELDS = Struct(">8sQQ32s")
 _DIGEST_BYTES = 32
+_BLOCK_BYTES = 4096
+_LEAST_REGION_BYTES = 4 * _BLOCK_BYTES
 _MOST_BYTES = 4 * 1024 * 1024
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(JournalRecord)
@@ -32,6 +47,11 @@ class Journal:
         self.path = directory / "journal"
         self._next = directory / "journal.next"
         self._directory = directory
+        self._file = -1
+        """Descriptor of the file that this process has made; -1 = none yet."""
+        self._region_bytes = 0
+        self._region = 0
+        """That is in force."""
 
     def save(self, record: JournalRecord, *, durable: bool) -> None:
         """Replace the record.
@@ -44,14 +64,10 @@ class Journal:
         """
         body = _ENCODER.encode(record)
         try:
-            with self._next.open("wb") as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            self._next.replace(self.path)
-            if durable:
-                self._sync_directory()
+            if durable or len(body) > self._region_bytes or not self._in_place():
+                self._replace(body, durable=durable)
+            else:
+                self._overwrite(body)
         except OSError as error:
             raise Unavailable("journal-write", f"cannot write {self.path}: {error}") from error
 
@@ -76,7 +92,44 @@ class Journal:
         while (kept := self._directory / f"journal.bad-{number}").exists():
             number += 1
         self.path.replace(kept)
+        self._close()
         return kept
+
+    def _in_place(self) -> bool:
+        """Whether our file is still the journal: someone may have removed it."""
+        return self._file >= 0 and os.fstat(self._file).st_nlink > 0
+
+    def _overwrite(self, body: bytes) -> None:
+        region = 1 - self._region
+        offset = _BLOCK_BYTES + region * self._region_bytes
+        _write(self._file, body, offset)
+        _write(self._file, _header(offset, body), 0)
+        self._region = region
+
+    def _replace(self, body: bytes, *, durable: bool) -> None:
+        """Make another file, with room for records of twice this one's length."""
+        blocks = -(-2 * len(body) // _BLOCK_BYTES)
+        region_bytes = max(blocks * _BLOCK_BYTES, _LEAST_REGION_BYTES)
+        head = _header(_BLOCK_BYTES, body).ljust(_BLOCK_BYTES, b"\0")
+        file = os.open(self._next, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write(file, head + body.ljust(2 * region_bytes, b"\0"), 0)
+            if durable:
+                os.fsync(file)
+            self._next.replace(self.path)
+            if durable:
+                self._sync_directory()
+        except BaseException:
+            os.close(file)
+            raise
+        self._close()
+        self._file, self._region_bytes, self._region = file, region_bytes, 0
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            with suppress(OSError):
+                os.close(self._file)
+        self._file, self._region_bytes = -1, 0
 
     def _sync_directory(self) -> None:
         descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -84,6 +137,17 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _header(offset: int, body: bytes) -> bytes:
+    fields = _FIELDS.pack(_MAGIC, offset, len(body), hashlib.sha256(body).digest())
+    return fields + hashlib.sha256(fields).digest()
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    written = os.pwrite(file, data, offset)
+    if written != len(data):
+        raise OSError(f"only {written} of {len(data)} bytes were taken")
 
 
 def load(journal: Journal) -> JournalRecord | None:
@@ -102,11 +166,11 @@ def load(journal: Journal) -> JournalRecord | None:
         return None
     except OSError as error:
         raise Unavailable("journal-read", f"cannot read {journal.path}: {error}") from error
-    start = len(_MAGIC) + _DIGEST_BYTES
-    magic, digest, body = data[: len(_MAGIC)], data[len(_MAGIC) : start], data[start:]
-    if magic[:6] == _MAGIC[:6] and magic != _MAGIC:
+    magic = data[: len(_MAGIC)]
+    if magic[:6] == _MAGIC[:6] and magic not in {_MAGIC, _WHOLE_FILE}:
         raise InvalidInput("journal-version", f"{journal.path} is of version {magic[6:]!r}")
-    if magic != _MAGIC or hashlib.sha256(body).digest() != digest:
+    body = _of_whole_file(data) if magic == _WHOLE_FILE else _in_force(data)
+    if body is None:
         raise InvalidInput("journal-corrupt", f"{journal.path} is damaged")
     try:
         return _DECODER.decode(body)
@@ -114,21 +178,21 @@ def load(journal: Journal) -> JournalRecord | None:
         raise InvalidInput("journal-corrupt", f"{journal.path}: {error}") from error
 
 
-def lock_state(directory: Path) -> int:
-    """A lock on the state that ends with this process, however it ends.
+def _in_force(data: bytes) -> bytes | None:
+    """The record that the header names; None where anything is not as it was written."""
+    end = _FIELDS.size + _DIGEST_BYTES
+    if len(data) < end:
+        return None
+    magic, offset, length, digest = _FIELDS.unpack_from(data)
+    if magic != _MAGIC or data[_FIELDS.size : end] != hashlib.sha256(data[: _FIELDS.size]).digest():
+        return None
+    body = data[offset : offset + length]
+    whole = len(body) == length and hashlib.sha256(body).digest() == digest
+    return body if whole else None
 
-    Raises:
-        ConfigError: the directory cannot be used (``state-dir``).
-        Refused: another agent uses it (``agent-running``).
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError("state-dir", f"cannot use {directory}: {error}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise Refused("agent-running", f"another agent uses {directory}") from None
-    return descriptor
+
+def _of_whole_file(data: bytes) -> bytes | None:
+    start = len(_WHOLE_FILE) + _DIGEST_BYTES
+    body = data[start:]
+    whole = data[len(_WHOLE_FILE) : start] == hashlib.sha256(body).digest()
+    return body if whole else None

@@ -1,7 +1,10 @@
 """The journal: whole or not at all, and never silently wrong."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 
+import msgspec
 import pytest
 
 from gridaware.domain.errors import InvalidInput, Unavailable
@@ -41,11 +44,54 @@ def test_a_write_that_was_cut_short_leaves_the_earlier_record(tmp_path):
     assert load(Journal(tmp_path)) == RECORD
 
 
+def test_records_are_written_over_one_another_without_another_file(tmp_path):
+    journal = Journal(tmp_path)
+    journal.save(RECORD, durable=True)
+    inode = journal.path.stat().st_ino
+    for sequence in range(18, 25):
+        journal.save(replace(RECORD, sequence=sequence), durable=False)
+        assert load(Journal(tmp_path)) == replace(RECORD, sequence=sequence)
+    assert journal.path.stat().st_ino == inode
+    long = replace(RECORD, decision_id="d" * 40_000)
+    journal.save(long, durable=False)
+    assert load(Journal(tmp_path)) == long
+
+
+def test_a_process_that_is_killed_between_record_and_header_leaves_the_earlier_record(tmp_path):
+    journal = Journal(tmp_path)
+    journal.save(RECORD, durable=False)
+    before = journal.path.read_bytes()
+    journal.save(replace(RECORD, sequence=18), durable=False)
+    after = journal.path.read_bytes()
+    journal.path.write_bytes(before[:4096] + after[4096:])
+    assert load(Journal(tmp_path)) == RECORD
+
+
+def test_a_journal_that_somebody_removed_is_made_anew(tmp_path):
+    journal = Journal(tmp_path)
+    journal.save(RECORD, durable=False)
+    journal.path.unlink()
+    journal.save(replace(RECORD, sequence=18), durable=False)
+    assert load(Journal(tmp_path)) == replace(RECORD, sequence=18)
+
+
+def test_a_journal_of_the_version_before_is_read(tmp_path):
+    body = msgspec.json.encode(RECORD)
+    whole = b"GWJRNL01" + sha256(body).digest() + body
+    (tmp_path / "journal").write_bytes(whole)
+    assert load(Journal(tmp_path)) == RECORD
+    (tmp_path / "journal").write_bytes(whole[:-1])
+    with pytest.raises(InvalidInput):
+        load(Journal(tmp_path))
+
+
 def test_any_flipped_byte_is_noticed_and_the_file_is_kept_for_a_person(tmp_path):
     journal = Journal(tmp_path)
     journal.save(RECORD, durable=False)
     whole = journal.path.read_bytes()
-    for place in range(0, len(whole), 7):
+    record = whole.index(b'{"boot_id"')
+    written = [*range(88), *range(record, whole.index(b"\0", record))]  # header, record
+    for place in written[::3]:
         spoilt = bytearray(whole)
         spoilt[place] ^= 0x20
         journal.path.write_bytes(spoilt)
