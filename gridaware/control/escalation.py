@@ -53,6 +53,8 @@ class Astray(StrEnum):
     """Nobody has said that it was taken, and it is not enforced."""
     NOT_ENFORCED = "not-enforced"
     """It was taken, and what is enforced is higher."""
+    UNREACHABLE = "unreachable"
+    """Its agent cannot be told, and has nothing to hold."""
     IGNORED = "ignored"
     """It is enforced, and the GPU draws more all the same."""
 

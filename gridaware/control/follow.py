@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from gridaware.control.escalation import RETRY_SECONDS, Follow, Rung, Sight, last_rung
+from gridaware.control.escalation import (
+    RETRY_SECONDS,
+    Astray,
+    Follow,
+    Rung,
+    Sight,
+    last_rung,
+)
 from gridaware.control.instructions import StopJob
 from gridaware.control.jobs import GRID, request_pause
 from gridaware.control.shortfall import above_watts, is_late
@@ -45,6 +52,10 @@ class _Group:
     """The highest that one of its GPUs has just taken."""
     spent: bool = True
     """None of those that draw too much has a rung of its own left."""
+    over: bool = False
+    """One of them draws too much now: what was done is not enough."""
+    cause: str = ""
+    """Why the first of them does not follow."""
 
 
 def absorb_following(turn: Turn) -> None:
@@ -150,7 +161,7 @@ def escalate(
         Clocks that GPUs must not exceed, by GPU.
     """
     rising = question.situation.rising
-    groups: dict[str, _Group] = {}
+    groups = {} if rising else _unreachable(turn)
     for gpu in turn.state.gpus.values():
         _want(turn, gpu, limits.get(gpu.gpu_id))
         if gpu.follow is not None and gpu.follow.astray:
@@ -195,6 +206,7 @@ def _climb(turn: Turn, gpu: GpuTrack, group: _Group, *, climbs: bool, locks: boo
     board = _board(node, gpu.gpu_id)
     assert gpu.follow is not None
     group.gpus.append(gpu)
+    group.cause = group.cause or gpu.follow.astray
     group.excess_watts += max(gpu.power_watts - gpu.follow.cap_watts, 0.0)
     group.cap_watts = max(group.cap_watts, gpu.follow.cap_watts)
     if board is None or not climbs or not node.node.connected:
@@ -206,7 +218,25 @@ def _climb(turn: Turn, gpu: GpuTrack, group: _Group, *, climbs: bool, locks: boo
     gpu.follow, rung = gpu.follow.climb(gpu.power_watts, least, range_mhz, now)
     group.rung = max(group.rung, rung)
     if gpu.follow.over_seconds is not None:
+        group.over = True
         group.spent = group.spent and gpu.follow.spent(least, range_mhz, now)
+
+
+def _unreachable(turn: Turn) -> dict[str, _Group]:
+    """Jobs at work on nodes alone whose agents are away and hold nothing of theirs."""
+    state = turn.state
+    groups: dict[str, _Group] = {}
+    for job_id, track in state.jobs.items():
+        gpus = [state.gpus[gpu_id] for gpu_id in track.job.gpu_ids if gpu_id in state.gpus]
+        nodes = [(gpu, state.nodes[gpu.node_id]) for gpu in gpus]
+        if not track.job.state.on_gpus or not gpus:
+            continue
+        if any(node.node.connected or gpu.gpu_id in node.limits_watts for gpu, node in nodes):
+            continue
+        watts = sum(gpu.power_watts for gpu in gpus)
+        group = _Group(job_id, job_id, gpus, watts, over=True, cause=Astray.UNREACHABLE.value)
+        groups[job_id] = group
+    return groups
 
 
 def _retry_one(turn: Turn, groups: dict[str, _Group]) -> None:
@@ -238,17 +268,17 @@ def _act_on(
     late: bool,
 ) -> None:
     """Alarm, and take the job's own rungs where its GPUs have none left."""
-    turn.alarm(
-        "gpu-not-following",
-        f"{len(group.gpus)} GPUs of {group.subject} draw {group.excess_watts:.0f} W more than "
-        f"their caps allow ({_cause(group)})",
-        group.subject,
-    )
+    if group.cause != Astray.UNREACHABLE:  # that has the alarm of its node
+        turn.alarm(
+            "gpu-not-following",
+            f"{len(group.gpus)} GPUs of {group.subject} draw {group.excess_watts:.0f} W more "
+            f"than their caps allow ({group.cause})",
+            group.subject,
+        )
     above = above_watts(turn, question.target.limit_watts)
     track = turn.state.jobs.get(group.job_id)
     rung = group.rung
-    draws_too_much = any(g.follow is not None and g.follow.over_seconds for g in group.gpus)
-    if track is not None and above > 0 and draws_too_much and group.spent and not rung:
+    if track is not None and above > 0 and group.over and group.spent and not rung:
         rung = last_rung(
             late=late,
             short=plan.shortfall_watts > 0,
@@ -269,6 +299,8 @@ def _act_on(
 
 def _pausable(turn: Turn, track: JobTrack) -> bool:
     spec = track.job.spec
+    if not any(turn.state.nodes[node_id].node.connected for node_id in track.nodes):
+        return False  # nobody could ask it
     asked = turn.now.seconds < track.no_pause_until_seconds
     allowed = JOB_LIFE.allows(track.job.state, "PauseRequested")
     return spec.pausable and spec.tier.pausable and allowed and not asked
@@ -282,7 +314,7 @@ def _take(
         at=turn.now.wall,
         job_id=group.job_id,
         rung=rung.word,
-        cause=_cause(group),
+        cause=group.cause,
         gpu_count=len(group.gpus),
         gpu_ids=tuple(gpu.gpu_id for gpu in group.gpus[:NAMED_GPUS]),
         excess_watts=round(group.excess_watts, 1),
@@ -316,14 +348,10 @@ def _explain(track: JobTrack, group: _Group) -> None:
     elif any(follow.deeper_watts is not None for follow in follows):
         track.plan_reason = _REASONS[Rung.DEEPER_CAP]
     else:
-        track.plan_reason, track.plan_numbers = "SpareNotFollowing", (track.draw_watts,)
+        if group.cause != Astray.UNREACHABLE:
+            track.plan_reason, track.plan_numbers = "SpareNotFollowing", (track.draw_watts,)
         return
     track.plan_numbers = (float(len(group.gpus)), group.excess_watts, group.cap_watts)
-
-
-def _cause(group: _Group) -> str:
-    follow = group.gpus[0].follow
-    return "" if follow is None else follow.astray
 
 
 def _calm_others(turn: Turn, groups: dict[str, _Group]) -> None:

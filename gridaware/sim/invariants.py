@@ -31,6 +31,8 @@ BLIND_TOLERANCE = 0.04
 """While the meter is silent: sensors of GPUs are within 5 % each, the overheads assumed."""
 SLACK_SECONDS = 3.0
 """A tick, a plan, the silicon: what a deadline is judged later by."""
+STRAY_SECONDS = 8.0
+"""A sag, and two seconds after it, may come between."""
 REBOUND = 1.02
 MEAN_SECONDS = 10.0
 HARMLESS = {"meter-silent", "clock-step", "sag"}
@@ -83,7 +85,7 @@ class Invariants:
         self._before = 0.0
         """Drawn before the site was asked for less."""
         self._half: tuple[dict[str, object], int] | None = None
-        self._before_sag: tuple[float, list[object], float | None, int] | None = None
+        self._before_sag: tuple[float, object, float | None, int] | None = None
         self._state = world.control.machine.state
 
     # Each second -------------------------------------------------------------------------------
@@ -99,6 +101,7 @@ class Invariants:
         self._honest(second)
         self._way_back(second)
         self._sags_ridden_through()
+        self._strays_known()
         if self._half is None and second.at - 1000.0 > 0.5 * self.plan.end_seconds:
             self._keep_half()
 
@@ -271,9 +274,13 @@ class Invariants:
         return watts
 
     def _least_draw(self, slot: GpuSlot, workload: str | None) -> float:
+        least = self._entries[slot.node].gpu.least_watts
+        return self._draw(slot, workload, least) + 0.03 * slot.tdp_watts
+
+    def _draw(self, slot: GpuSlot, workload: str | None, cap_watts: float) -> float:
         entry = self._entries[slot.node]
         work = entry.workloads.get(workload or "", entry.workloads["generic"])
-        return respond(entry.gpu, work, entry.gpu.least_watts)[1] + 0.03 * slot.tdp_watts
+        return respond(entry.gpu, work, cap_watts)[1]
 
     def _faulty(self, slot: GpuSlot) -> bool:
         return bool(
@@ -356,6 +363,26 @@ class Invariants:
         before, self._before_sag = self._before_sag, now
         if before is not None and before[:3] == now[:3] and before[3] != now[3]:
             self._say("a decision was made in a voltage sag, and nothing new was asked")
+
+    def _strays_known(self) -> None:
+        """A GPU that ignores its cap, and draws a quarter more than that, is known in seconds."""
+        at = self.world.seconds()
+        for job in self.world.ray.running.values():
+            for slot in job.slots:
+                gpu_id = slot.uuid.decode()
+                node = self._state.nodes.get(f"node-{slot.node + 1}")
+                gpu = self._state.gpus.get(gpu_id)
+                limit = None if node is None else node.limits_watts.get(gpu_id)
+                ignores = slot.limits_ignored and limit is not None and self._reachable(slot)
+                ignores = ignores and self.world.control.alive and job.work_seconds >= 5.0
+                if ignores and limit is not None and gpu is not None and not gpu.astray:
+                    draws = max(limit, self._draw(slot, job.spec.workload, limit))
+                    if slot.true_watts > 1.25 * draws:
+                        if at - self._since.setdefault(gpu_id, at) >= STRAY_SECONDS:
+                            self._say(f"{gpu_id} draws {slot.true_watts:.0f} W, cap {limit:.0f} W")
+                            self._since[gpu_id] = at + 1e9
+                        continue
+                self._since.pop(gpu_id, None)
 
     def _mean(self, seconds: float) -> float:
         last = self.seconds[-1]

@@ -3,7 +3,7 @@
 import pytest
 
 from gridaware.control.instructions import Alarm, SendCheckpoint, SendLease, StopJob
-from gridaware.control.stimuli import AttemptStatus, RunnerReported
+from gridaware.control.stimuli import AttemptStatus, NodeLost, RunnerReported
 from gridaware.domain.fleet import ClockRange, Gpu, LimitRange
 from gridaware.domain.job import JobState, Tier
 from gridaware.domain.target import Ramp
@@ -238,3 +238,27 @@ def test_a_blip_that_a_node_saw_holds_the_loop_and_a_signal_still_acts(bench) ->
     bench.post(bench.signal(revision=2, depth=0.4))
     assert bench.state.decisions > decisions
     assert max(limits(bench).values()) < min(before.values())
+
+
+def test_a_job_that_nobody_can_tell_is_stopped_through_the_cluster_if_its_owner_agreed(
+    bench,
+) -> None:
+    bench.start_job(tier=Tier.FLEX_2, may_stop=True)
+    bench.post(NodeLost("n1"))
+    bench.post(bench.signal(depth=0.3))
+    run(bench, 9.0)
+    assert not bench.of(StopJob)
+    run(bench, 3.0)
+    assert bench.of(StopJob) == [StopJob("j", 1)]
+    [step] = event(bench).escalations
+    assert (step.rung, step.cause) == ("stop", "unreachable")
+
+
+def test_a_job_of_which_one_gpu_does_not_follow_keeps_its_work_while_others_give(bench) -> None:
+    bench.start_job(tier=Tier.FLEX_3, may_stop=True)
+    bench.stubborn["g10"] = 380.0
+    bench.post(bench.signal(depth=0.1))
+    run(bench, 30.0)
+    assert bench.state.meter_watts <= event(bench).limit_watts
+    assert not bench.of(StopJob)
+    assert not bench.of(SendCheckpoint)
