@@ -15,6 +15,7 @@ the agent then takes the limits that stand as the found ones (raising them could
 site allows) and says so for every GPU that stands below its default.
 """
 
+import fcntl
 import hashlib
 import os
 from contextlib import suppress
@@ -23,10 +24,10 @@ from struct import Struct
 
 import msgspec
 
-from gridaware.domain.errors import InvalidInput, Unavailable
+from gridaware.domain.errors import ConfigError, InvalidInput, Refused, Unavailable
 from gridaware.node.actions import JournalRecord
 
-__all__ = ["Journal", "load"]
+__all__ = ["Journal", "load", "lock_state"]
 
 _MAGIC = b"GWJRNL02"
 _WHOLE_FILE = b"GWJRNL01"
@@ -196,3 +197,23 @@ def _of_whole_file(data: bytes) -> bytes | None:
     body = data[start:]
     whole = data[len(_WHOLE_FILE) : start] == hashlib.sha256(body).digest()
     return body if whole else None
+
+
+def lock_state(directory: Path) -> int:
+    """A lock on the state that ends with this process, however it ends.
+
+    Raises:
+        ConfigError: the directory cannot be used (``state-dir``).
+        Refused: another agent uses it (``agent-running``).
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError("state-dir", f"cannot use {directory}: {error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise Refused("agent-running", f"another agent uses {directory}") from None
+    return descriptor
