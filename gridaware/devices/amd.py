@@ -54,7 +54,10 @@ OPTIONS: Final[Mapping[str, str]] = {
     "`/opt/rocm/share/amd_smi`; default: what is installed beside gridaware",
 }
 LIBRARY: Final = "libamd_smi.so"
-TESTED: Final = "an imitation of AMD SMI's Python interface; no AMD GPU has been driven yet"
+TESTED: Final = (
+    "an imitation of AMD SMI's Python interface, and once by hand the real one (amdsmi 7.0.2) over a "
+    "stub of its library; no AMD GPU has been driven yet"
+)
 MODULE: Final = Path("/sys/module/amdgpu")
 SENSOR: Final = 0
 """The package's power sensor; others cap parts of it."""
@@ -62,6 +65,8 @@ THREAD_SAFE: Final = (26, 2)
 """AMD SMI of ROCm 7.2."""
 CALL_SECONDS: Final = 0.9
 """A call waits no longer than this for another one: the agent gives up on a call after 1 s."""
+LEAST_SHARE: Final = 0.3
+"""Of the default cap: below it throughput collapses (notes §4.2)."""
 LEAST_CREDIBLE_WATTS: Final = 10.0
 """A greatest cap below this is one in watts that was taken for microwatts (a host's library)."""
 
@@ -93,11 +98,12 @@ def open_driver(options: Mapping[str, str]) -> "AmdDriver":
     if library is None:
         raise Unavailable("amd-library-missing", f"there is no {LIBRARY} below /opt/rocm")
     try:
-        # Loaded first, this is what the Python interface then finds by its soname.
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         message = f"{library} cannot be loaded: {error}"
         raise Unavailable("amd-library-missing", message) from error
+    # Where the Python interface looks for the library first.
+    os.environ["ROCM_HOME"] = str(library.parent.parent)
     package = options.get("package")
     folders = [] if package is None else [str(absolute_path(package, "package", "amd"))]
     try:
@@ -223,7 +229,11 @@ class AmdDriver:
         return True
 
     def limit_range(self, gpu_id: str) -> LimitRange:
-        """Limits the GPU accepts, as its cap's info says."""
+        """Limits the GPU accepts, as its cap's info says.
+
+        A board that names no least cap (0) gets one: near 0 a cap holds nothing or switches the
+        limit off, and so deep pausing does more. A lower cap that stands already is no error.
+        """
         cap = self._cap(gpu_id)
         least, greatest = self._watts(cap, "min_power_cap"), self._watts(cap, "max_power_cap")
         if greatest < LEAST_CREDIBLE_WATTS or least > greatest:
@@ -232,8 +242,11 @@ class AmdDriver:
                 f"GPU {gpu_id}: a power cap of {least:g} to {greatest:g} W is not credible",
                 gpu_id=gpu_id,
             )
-        default = _number(cap.get("default_power_cap"))
-        return LimitRange(least, greatest, greatest if default is None else default / 1e6)
+        told = _number(cap.get("default_power_cap"))
+        default = greatest if told is None else told / 1e6
+        if least == 0:
+            least = min(LEAST_SHARE * default, self._watts(cap, "power_cap"))
+        return LimitRange(least, greatest, default)
 
     def requested_limit_watts(self, gpu_id: str) -> float:
         """The limit last asked for by anyone on this host."""

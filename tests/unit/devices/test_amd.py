@@ -52,6 +52,17 @@ def test_case_33_a_cap_in_watts_is_not_taken_for_microwatts(driver, gpu_id, amds
         driver.limit_range(gpu_id)
 
 
+@pytest.mark.parametrize(("stands", "least"), [(700.0, 225.0), (120.0, 120.0)])
+def test_case_35_a_board_that_names_no_least_cap_gets_one(
+    driver, gpu_id, amdsmi, monkeypatch, stands, least
+):
+    # MI300X: 0 to 750 W. A cap near 0 holds nothing or switches the limit off.
+    info = {"power_cap": stands, "default_power_cap": 750, "min_power_cap": 0, "max_power_cap": 750}
+    microwatts = {name: round(watts * 1e6) for name, watts in info.items()}
+    monkeypatch.setattr(amdsmi, "amdsmi_get_power_cap_info", lambda _handle: microwatts)
+    assert driver.limit_range(gpu_id).least_watts == pytest.approx(least)
+
+
 def test_energy_is_ticks_times_their_size_in_microjoules(driver, gpu_id, amdsmi, monkeypatch):
     # AMD documents 15.259 uJ a tick for MI200 and MI300: 1e9 ticks are 15 259 J.
     count = {"energy_accumulator": 10**9, "counter_resolution": 15.259, "timestamp": 0}
@@ -218,6 +229,7 @@ def test_case_37_a_wheel_that_fails_with_a_key_error_is_unavailable(tmp_path, li
     package.mkdir()
     (package / "__init__.py").write_text("raise KeyError('libamd_smi.so')")
     before = list(sys.path)
+    monkeypatch.setenv("ROCM_HOME", "/opt/rocm")  # is set anew, and put back at the end
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     with pytest.raises(Unavailable) as missing:
         amd.open_driver({"library": str(library), "package": str(tmp_path)})
