@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from gridaware.control.instructions import SendCheckpoint, StopJob, SubmitJob
+from gridaware.control.smoothing import fall_seconds
 from gridaware.control.state import JobTrack, State, Turn
 from gridaware.control.stimuli import AttemptStatus, JobCommanded, JobSubmitted, SubmitFailed
 from gridaware.domain.job import JOB_LIFE, PAUSED_EXIT_CODE, Job, JobSpec, JobState, Placement
@@ -423,7 +424,10 @@ def _prove_pause(turn: Turn, track: JobTrack) -> None:
         move_job(turn, track, "CheckpointVerified", (("step", float(job.saved_step or 0)),))
         return
     waited = turn.now.seconds - track.state_seconds
-    if waited > job.spec.checkpoint_grace_seconds + REPORT_GRACE_SECONDS:
+    patience = job.spec.checkpoint_grace_seconds + REPORT_GRACE_SECONDS
+    if track.saved and waited > patience:
+        patience += fall_seconds(turn, job.gpu_ids)
+    if waited > patience:
         why = "its watts did not fall" if track.saved else "no checkpoint within its grace"
         if track.ended:
             _failed(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from gridaware.control.fleet import STALE_SECONDS
 from gridaware.control.slow import as_it_stands, too_slow
+from gridaware.control.smoothing import smoothed
 from gridaware.control.state import GpuTrack, JobTrack, State, Turn
 from gridaware.control.tenants import as_the_strictest
 from gridaware.domain.curve import Curve
@@ -285,14 +286,18 @@ def _left(track: JobTrack) -> bool:
 
 
 def _vanishing_watts(turn: Turn) -> float:
-    """What readings still show of jobs that have just left: gone before it could be read."""
+    """What readings still show of jobs that have just left: gone before it could be read.
+
+    Not so on boards that smooth their power: there it is drawn until readings say otherwise.
+    """
     gpus = turn.state.gpus
+    leaving = [track for track in turn.state.jobs.values() if _left(track)]
+    slow = smoothed(turn) if leaving else {}
     return sum(
         max(gpus[gpu_id].power_watts - turn.idle_watts_of(gpu_id), 0.0)
-        for track in turn.state.jobs.values()
-        if _left(track)
+        for track in leaving
         for gpu_id in track.job.gpu_ids
-        if gpu_id in gpus
+        if gpu_id in gpus and gpu_id not in slow
     )
 
 
