@@ -13,18 +13,16 @@ time, and carries out the actions in order: journal, limits, acknowledgements, f
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Protocol
 
 from gridaware import __version__
 from gridaware.clock import Clock, boot_id
-from gridaware.domain.errors import ConfigError, InvalidInput, Refused, Unavailable
+from gridaware.domain.errors import ConfigError, InvalidInput, Unavailable
 from gridaware.domain.wire import (
     PROTOCOL_VERSION,
     Acknowledged,
@@ -63,7 +61,7 @@ from gridaware.node.childwire import Tick
 from gridaware.node.driverchild import DriverChildren
 from gridaware.node.holder import LeaseHolder
 from gridaware.node.journal import Journal as JournalFile
-from gridaware.node.journal import load
+from gridaware.node.journal import load, lock_state
 from gridaware.node.released import Releases
 from gridaware.node.root import RootDesk
 from gridaware.node.sampling import JobsOnNode, Sampling
@@ -79,8 +77,6 @@ _HOUSEKEEPING_SECONDS = 1.0
 """The holder is asked at least this often: the loop's timers stand still while a machine sleeps."""
 _SYNC_SECONDS = 0.5
 _RESTORE_SECONDS = 10.0
-_FAREWELL_SECONDS = 10.0
-"""How long an agent that is removed tries to tell a controller of it."""
 _DRIVER_SECONDS = 15.0
 
 
@@ -127,7 +123,7 @@ class Agent:
         self._journal = JournalFile(settings.state_dir)
         self._boot_id = boot_id()
         self._early: list[Action] = []
-        self._lock = _locked(settings.state_dir)
+        self._lock = lock_state(settings.state_dir)
         record, distrust = self._recall()
         self.holder = LeaseHolder(self._boot_id, record, distrust=distrust)
         self.children = DriverChildren(settings.driver, self)
@@ -143,7 +139,7 @@ class Agent:
             self.releases,
             clock,
             self._carry,
-            self._tell_again,
+            self.uplink,
             self._facts,
         )
         self._admin = AdminSocket(settings.run_dir / "admin.sock", self.root.commands())
@@ -159,9 +155,6 @@ class Agent:
         self._sample_hz = 1.0
         self._boards = BoardNews()
         self._told_settable: frozenset[str] = frozenset()
-        self._retired_seconds = 0.0
-        self._keeps = False
-        """Whether who is connected keeps what it is told."""
 
     # Life -----------------------------------------------------------------------------------
 
@@ -238,7 +231,8 @@ class Agent:
             self.watch.look()
             if self.holder.settable != self._told_settable:
                 self.uplink.greet_again()
-            self._keep_releases()
+            if self.root.on_tick(self._now()):
+                self.stop()
 
     def _recall(self) -> tuple[JournalRecord | None, bool]:
         """The journal's record, and whether limits that stand must be distrusted."""
@@ -323,8 +317,7 @@ class Agent:
         self._carry(actions)
         if any(isinstance(action, Fence) for action in actions):
             return False
-        self._keeps = not welcome.stand_in
-        self._note_told()
+        self.root.on_welcome(welcome, self._now())
         self._rate(welcome.sample_hz)
         if self._desk is not None:
             asyncio.get_running_loop().call_soon(self._desk.announce)
@@ -369,26 +362,6 @@ class Agent:
             "gpu_ids": [d.gpu_id for d in self._inventory.devices] if self._inventory else [],
         }
 
-    def _tell_again(self) -> None:
-        """A release is told at once where a controller is there."""
-        self.uplink.greet_again()
-        if self.uplink.connected:
-            self._note_told()
-
-    def _note_told(self) -> None:
-        if self._keeps:
-            self.releases.on_told(self._now())
-
-    def _keep_releases(self) -> None:
-        """Forget releases that are known, and end once an agent that is removed holds nothing."""
-        if not self.uplink.connected:
-            self.releases.on_lost()
-        self.releases.on_tick(self._now())
-        if self.releases.retiring and not self.holder.holding:
-            self._retired_seconds += _HOUSEKEEPING_SECONDS
-            if self.releases.told or self._retired_seconds > _FAREWELL_SECONDS:
-                self.stop()
-
     # Carrying out ---------------------------------------------------------------------------
 
     def _carry(self, actions: Iterable[Action]) -> None:
@@ -416,8 +389,7 @@ class Agent:
                 self._fault(action)
         if not self.holder.holding:
             self._released.set()
-        if self.holder.released and self.releases.note_restored():
-            self._tell_again()
+        self.root.on_carried()
         self._arm()
 
     def _write_journal(self, action: Journal) -> bool:
@@ -490,18 +462,3 @@ class Agent:
 
     def _now(self) -> float:
         return self.clock.boot_seconds()
-
-
-def _locked(directory: Path) -> int:
-    """A lock on the state that ends with this process, however it ends."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError("state-dir", f"cannot use {directory}: {error}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise Refused("agent-running", f"another agent uses {directory}") from None
-    return descriptor

@@ -7,10 +7,11 @@ too, takes no limit any more, and ends the agent once everything is back.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from gridaware.clock import Clock
 from gridaware.domain.errors import InvalidInput, Refused
-from gridaware.domain.wire import Release, Released
+from gridaware.domain.wire import Release, Released, Welcome
 from gridaware.node.actions import Action
 from gridaware.node.holder import LeaseHolder
 from gridaware.node.released import Releases
@@ -19,6 +20,21 @@ __all__ = ["RootDesk"]
 
 _ARGUMENTS = frozenset({"confirm", "reason", "actor", "at_once"})
 _TEXT_AT_MOST = 200
+_FAREWELL_SECONDS = 10.0
+"""How long an agent that is removed tries to tell a controller of it."""
+
+
+class Voice(Protocol):
+    """The way to a controller."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether one has welcomed us and is heard."""
+        ...
+
+    def greet_again(self) -> None:
+        """Say Hello once more."""
+        ...
 
 
 class RootDesk:
@@ -30,7 +46,7 @@ class RootDesk:
         releases: keeps what was released until a controller knows.
         clock: boot clock of leases, wall clock of what people read.
         carry: carries out the holder's actions.
-        tell: says Hello again to a controller that is there.
+        voice: says Hello again to a controller that is there.
         facts: what else ``status`` shows.
     """
 
@@ -41,7 +57,7 @@ class RootDesk:
         releases: Releases,
         clock: Clock,
         carry: Callable[[Iterable[Action]], None],
-        tell: Callable[[], None],
+        voice: Voice,
         facts: Callable[[], Mapping[str, object]],
     ) -> None:
         self._node_id = node_id
@@ -49,8 +65,11 @@ class RootDesk:
         self._releases = releases
         self._clock = clock
         self._carry = carry
-        self._tell = tell
+        self._voice = voice
         self._facts = facts
+        self._retired_at: float | None = None
+        self._keeps = False
+        """Whether who is connected keeps what it is told."""
 
     def commands(self) -> dict[str, Callable[[Mapping[str, str]], object]]:
         """By the names that the socket knows them by."""
@@ -86,6 +105,27 @@ class RootDesk:
     def ordered(self, order: Release) -> None:
         """A person who releases the whole fleet has confirmed it where the stand-in runs."""
         self._release(order, confirmed=True)
+
+    def on_welcome(self, welcome: Welcome, now: float) -> None:
+        """The Hello that says all releases has been taken in."""
+        self._keeps = not welcome.stand_in
+        if self._keeps:
+            self._releases.on_told(now)
+
+    def on_carried(self) -> None:
+        """Limits may have come back: whoever released them wants to know."""
+        if self._holder.released and self._releases.note_restored():
+            self._tell()
+
+    def on_tick(self, now: float) -> bool:
+        """Forget releases that are known; whether an agent that is removed may end."""
+        if not self._voice.connected:
+            self._releases.on_lost()
+        self._releases.on_tick(now)
+        if not self._releases.retiring or self._holder.holding:
+            return False
+        self._retired_at = now if self._retired_at is None else self._retired_at
+        return self._releases.told or now - self._retired_at > _FAREWELL_SECONDS
 
     def status(self, arguments: Mapping[str, str]) -> object:
         """What the node holds, and how far the way back has come."""
@@ -161,3 +201,8 @@ class RootDesk:
             )
         self._carry(actions)
         self._tell()
+
+    def _tell(self) -> None:
+        self._voice.greet_again()
+        if self._keeps and self._voice.connected:
+            self._releases.on_told(self._clock.boot_seconds())
