@@ -55,8 +55,8 @@ OPTIONS: Final[Mapping[str, str]] = {
 }
 LIBRARY: Final = "libamd_smi.so"
 TESTED: Final = (
-    "an imitation of AMD SMI's Python interface, and once by hand the real one (amdsmi 7.0.2) over a "
-    "stub of its library; no AMD GPU has been driven yet"
+    "an imitation of AMD SMI's Python interface, and once by hand the real one (amdsmi 7.0.2) over "
+    "a stub of its library; no AMD GPU has been driven yet"
 )
 MODULE: Final = Path("/sys/module/amdgpu")
 SENSOR: Final = 0

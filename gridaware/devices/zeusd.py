@@ -5,6 +5,7 @@ that library is on the node, which reading needs no privilege for.
 
 * GPUs are known by their PCI address: zeusd's indices are its own. The UUID comes from the NVIDIA
   kernel driver's ``/proc`` entry of that address; without one (AMD) the address is the identity.
+  A zeusd that tells no addresses (up to Zeus 0.16) needs NVML beside it, whose order it has.
 * zeusd tells the limit that was asked for, not the one in force: without NVML the two are the same
   here, and a limit set by a BMC goes unseen.
 * zeusd keeps no lease and restores nothing: the agent's journal and lease do.
@@ -153,42 +154,29 @@ class ZeusdDriver:
         """Ask zeusd what it has, and open NVML beside it where that is there.
 
         Raises:
-            DriverGone: zeusd does not answer, or is too old to say where its GPUs are.
+            DriverGone: zeusd does not answer, or nothing says which GPUs its are.
         """
         self.close()
         told = self._whole(self._exchange("GET", "/discover"), "/discover")
-        groups = told.get("enabled_api_groups")
-        uuids = nvidia_gpus(self._proc)
-        gpus = [self._gpu(i, one, uuids) for i, one in enumerate(_list(told.get("gpus")))]
+        groups, listed = _list(told.get("enabled_api_groups")), _list(told.get("gpus"))
+        self._open_reader()
+        names = _Names(nvidia_gpus(self._proc), self._reader, len(listed))
+        gpus = [_gpu_of(index, one, names) for index, one in enumerate(listed)]
         self._gpus = {gpu.gpu_id: gpu for gpu in gpus}
-        self._groups = frozenset(g for g in _list(groups) if isinstance(g, str))
+        self._groups = frozenset(group for group in groups if isinstance(group, str))
         self._open = True
-        if self._configured_reader is None:
+
+    def _open_reader(self) -> None:
+        reader = self._configured_reader
+        if reader is None:
             return
         try:
-            self._configured_reader.open()
-            self._readable = frozenset(gpu.gpu_id for gpu in self._configured_reader.gpus())
+            reader.open()
+            self._readable = frozenset(gpu.gpu_id for gpu in reader.gpus())
         except DeviceError:
             return  # an AMD node, or NVML is out of order: zeusd's own reads do
-        self._reader = self._configured_reader
-        self.boundary = self._reader.boundary
-
-    def _gpu(self, index: int, told: object, uuids: Mapping[str, str]) -> ZeusdGpu:
-        if not isinstance(told, dict):
-            _malformed("/discover")
-        number, address = told.get("id"), told.get("pci_address")
-        if not isinstance(number, int) or isinstance(number, bool):
-            _malformed("/discover")
-        if not isinstance(address, str) or not address:
-            raise DriverGone("zeusd-too-old", "zeusd: does not say where its GPUs are")
-        model = told.get("name")
-        return ZeusdGpu(
-            uuids.get(address.lower(), f"PCI-{address.lower()}"),
-            index,
-            model if isinstance(model, str) else "",
-            number,
-            told.get("cumulative_energy_available") is True,
-        )
+        self._reader = reader
+        self.boundary = reader.boundary
 
     def close(self) -> None:
         """Hang up. Limits stay as they are."""
@@ -351,6 +339,42 @@ class ZeusdDriver:
             raise DriverGone("zeusd-unreachable", f"zeusd: {error.message}") from error
         except InvalidInput as error:
             raise DeviceError("zeusd-answer", f"zeusd: {error.message}") from error
+
+
+class _Names:
+    """Who a GPU of zeusd's is.
+
+    By its PCI address; releases of zeusd that tell none number GPUs as NVML does, which is taken
+    only from an NVML that sees as many.
+    """
+
+    def __init__(self, uuids: Mapping[str, str], reader: Driver | None, count: int) -> None:
+        self._uuids = uuids
+        numbered = {} if reader is None else {g.index: g.gpu_id for g in reader.gpus()}
+        self._numbered = numbered if len(numbered) == count else {}
+
+    def name(self, number: int, address: object) -> str:
+        """The UUID, or the address where no kernel driver names it."""
+        if isinstance(address, str) and address:
+            return self._uuids.get(address.lower(), f"PCI-{address.lower()}")
+        if number in self._numbered:
+            return self._numbered[number]
+        raise DriverGone("zeusd-too-old", "zeusd: does not say where its GPUs are")
+
+
+def _gpu_of(index: int, told: object, names: _Names) -> ZeusdGpu:
+    """One entry of ``/discover``."""
+    entry = _dict(told)
+    number, model = entry.get("id"), entry.get("name")
+    if not isinstance(number, int) or isinstance(number, bool):
+        _malformed("/discover")
+    return ZeusdGpu(
+        names.name(number, entry.get("pci_address")),
+        index,
+        model if isinstance(model, str) else "",
+        number,
+        entry.get("cumulative_energy_available") is not False,
+    )
 
 
 def _refusal(answer: Answer, gpu_id: str, route: str) -> DeviceError:

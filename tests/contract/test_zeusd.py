@@ -14,6 +14,7 @@ from gridaware.domain.errors import (
     DriverGone,
 )
 from gridaware.domain.reading import Method
+from gridaware.sim.driver import SimDriver
 from gridaware.sim.plant import Plant
 from gridaware.sim.site import NodeSpec, PlantSpec, build_window
 from gridaware.sim.vendors.server import JsonServer, Reply
@@ -136,6 +137,20 @@ def test_a_zeusd_that_does_not_say_where_its_gpus_are_is_too_old(served, daemon)
     with pytest.raises(DriverGone) as old:
         driver.open()
     assert old.value.code == "zeusd-too-old"
+
+
+def test_an_older_zeusd_has_nvmls_order_and_needs_an_nvml_that_sees_as_many(served, daemon, window):
+    daemon.tells_addresses = False
+    driver, _ = served(daemon.reply, reader=SimDriver(lambda: window, 0, SystemClock()))
+    driver.open()
+    uuids = [window.gpu(which).uuid.decode() for which in (0, 1)]
+    assert [gpu.gpu_id for gpu in driver.gpus()] == uuids
+    driver.set_limit_watts(uuids[1], 300.0)
+    assert (window.gpu(0).requested_watts, window.gpu(1).requested_watts) == (700.0, 300.0)
+    window.gpu(0).lost = 1  # NVML numbers anew, zeusd does not: nobody knows which is which
+    with pytest.raises(DriverGone) as lost:
+        driver.open()
+    assert lost.value.code == "zeusd-too-old"
 
 
 def test_a_zeusd_that_is_not_there_is_gone(tmp_path):
