@@ -9,6 +9,8 @@ What is particular here, and why:
 * The energy counter starts anew with each load of the driver and each reset of a GPU. A decrease is
   a new epoch, never a negative amount.
 * With MIG the board is what is read and limited: its slices have no power of their own.
+* A limit below ours that a BMC sets shows in the enforced limit alone: it is reported, not fought.
+* Persistence mode, workload profiles and power smoothing are read and told, never changed.
 
 How NVML is asked: :mod:`~gridaware.devices.nvml_calls`; what its codes mean:
 :mod:`~gridaware.devices.nvml_errors`; clock locks: :mod:`~gridaware.devices.nvml_clocks`; slices,
@@ -28,6 +30,7 @@ from gridaware.devices.nvml_board import read_board
 from gridaware.devices.nvml_calls import NvmlCalls
 from gridaware.devices.nvml_clocks import NvmlClocks, parse_lock
 from gridaware.devices.nvml_errors import INVALID_ARGUMENT, error_of
+from gridaware.devices.options import check_names
 from gridaware.domain.errors import (
     ConfigError,
     DeviceError,
@@ -39,7 +42,17 @@ from gridaware.domain.errors import (
 from gridaware.domain.fleet import BoardState, LimitRange
 from gridaware.domain.reading import Boundary, EnergyReading, Method, Quality, Reading
 
-__all__ = ["NvmlDriver", "NvmlGpu", "open_driver"]
+__all__ = ["OPTIONS", "TESTED", "NvmlDriver", "NvmlGpu", "open_driver"]
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "library": "absolute path of `libnvidia-ml.so.1`; default: what the loader finds",
+    "locked_clocks_mhz": "the clock lock that the site sets itself, `LEAST,GREATEST` in MHz; NVML "
+    "cannot tell, and giving back goes to it; default: clocks are found unlocked",
+}
+TESTED: Final = (
+    "the real nvidia-ml-py over a virtual `libnvidia-ml.so.1`, with nvitop, gpustat and Ray as "
+    "outside witnesses; no NVIDIA GPU has been driven yet, and `tests/live/check_gpu.py` is for one"
+)
 
 SONAME: Final = "libnvidia-ml.so.1"
 POWER_AVERAGE: Final = 185
@@ -75,17 +88,14 @@ def open_driver(options: Mapping[str, str]) -> "NvmlDriver":
     """The NVML driver of this machine; nothing is initialised before :meth:`NvmlDriver.open`.
 
     Args:
-        options: ``library``, the absolute path of ``libnvidia-ml.so.1``. A privileged agent
-            gives it: what ``LD_LIBRARY_PATH`` finds could be anyone's. ``locked_clocks_mhz``,
-            the clock lock that the site sets itself (``210,1410``); NVML could not tell.
+        options: see ``OPTIONS``. A privileged agent gives the library's path: what
+            ``LD_LIBRARY_PATH`` finds could be anyone's.
 
     Raises:
         ConfigError: an option is unknown, or the path is not absolute.
         Unavailable: the library or nvidia-ml-py is not installed.
     """
-    if odd_ones := set(options) - {"library", "locked_clocks_mhz"}:
-        odd = ", ".join(sorted(odd_ones))
-        raise ConfigError("nvml-options", f"the NVML driver does not know: {odd}")
+    check_names(options, OPTIONS, "nvml")
     path = options.get("library", SONAME)
     if "library" in options and not Path(path).is_absolute():
         raise ConfigError("nvml-library-path", f"library must be an absolute path, not {path!r}")

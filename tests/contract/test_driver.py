@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from gridaware.clock import SystemClock
-from gridaware.control.ports import Driver
+from gridaware.control.ports import Boards, ClockLocks, Driver
 from gridaware.devices import mixed, nvml
 from gridaware.devices.amd import AmdDriver
 from gridaware.devices.jsonhttp import JsonHttp, tls, unix
@@ -30,6 +30,7 @@ from gridaware.domain.errors import (
     DeviceResetRequired,
     DriverGone,
 )
+from gridaware.domain.fleet import Smoothing
 from gridaware.domain.reading import Boundary, Method, Quality
 from gridaware.sim import driver as simulated
 from gridaware.sim.nvml.build import build
@@ -319,3 +320,36 @@ def test_every_call_of_a_broken_gpu_raises_a_device_error_and_nothing_else(
         for call in calls:
             with pytest.raises(DeviceError):
                 call(gpu_id)
+
+
+def test_a_clock_lock_is_set_at_the_step_below_and_given_back(driver, gpu_id, window):
+    """Only of drivers that have locks: those are an interface of their own."""
+    if not isinstance(driver, ClockLocks):
+        pytest.skip("this driver has no clock locks")
+    limits = driver.clock_range(gpu_id)
+    assert (limits.least_mhz, limits.greatest_mhz) == (210.0, 1980.0)
+    driver.lock_clocks(gpu_id, 1004.0)
+    assert window.gpu(0).locked_mhz == 990.0
+    for mhz in (209.0, 1981.0, math.nan):
+        with pytest.raises(DeviceOutOfRange):
+            driver.lock_clocks(gpu_id, mhz)
+    driver.unlock_clocks(gpu_id)
+    assert (window.gpu(0).locked_mhz, window.gpu(1).locked_mhz) == (0.0, 0.0)
+    window.gpu(0).permission_denied = 1
+    for write in (lambda: driver.lock_clocks(gpu_id, 900.0), lambda: driver.unlock_clocks(gpu_id)):
+        with pytest.raises(DeviceNoPermission):
+            write()
+
+
+def test_the_state_of_a_board_is_what_the_registers_say(driver, gpu_id, window):
+    if not isinstance(driver, Boards):
+        pytest.skip("this driver does not tell the state of its boards")
+    slot = window.gpu(0)
+    slot.persistence, slot.mig_slices, slot.smoothing = 0, 2, 2
+    slot.smoothing_floor_watts, slot.smoothing_hysteresis_seconds = 300.0, 1.5
+    slot.smoothing_down_watts, slot.smoothing_up_watts = 50.0, 40.0
+    state = driver.board_state(gpu_id)
+    assert state.persistence is False
+    assert state.slices == (slot.slice_uuid(1), slot.slice_uuid(2))
+    assert state.smoothing == Smoothing(300.0, 1.5, 50.0, 40.0)
+    assert driver.board_state(driver.gpus()[1].gpu_id).smoothing is None

@@ -1,0 +1,48 @@
+"""What an agent says of its boards: once, until it changes."""
+
+from gridaware.domain.fleet import BoardState, LimitRange, Smoothing
+from gridaware.node.actions import Device, Inventory
+from gridaware.node.boards import BoardNews, slices_of
+
+RANGE = LimitRange(100.0, 400.0, 400.0)
+
+
+def inventory(*boards: BoardState, can_set: bool = True) -> Inventory:
+    devices = tuple(
+        Device(f"g{i}", i, "m", RANGE, can_set, 400.0, 400.0, board=board)
+        for i, board in enumerate(boards)
+    )
+    return Inventory("e", "gpu", devices)
+
+
+def codes(faults) -> list[tuple[str, str]]:
+    return [(fault.code, fault.gpu_id) for fault in faults]
+
+
+def test_each_state_is_told_once_and_again_once_it_has_changed():
+    news, off, on = BoardNews(), BoardState(persistence=False), BoardState(persistence=True)
+    assert codes(news.faults(inventory(off, on))) == [("persistence-off", "g0")]
+    assert news.faults(inventory(off, on)) == []
+    assert codes(news.faults(inventory(off, off))) == [("persistence-off", "g1")]
+    assert news.faults(inventory(on, off)) == []
+    assert codes(news.faults(inventory(off, off))) == [("persistence-off", "g0")]
+
+
+def test_persistence_of_boards_that_are_only_read_is_nobodys_worry():
+    boards = (BoardState(persistence=False), BoardState(persistence=None))
+    assert BoardNews().faults(inventory(*boards, can_set=False)) == []
+    assert codes(BoardNews().faults(inventory(*boards))) == [("persistence-off", "g0")]
+
+
+def test_profiles_and_smoothing_are_told_with_their_numbers():
+    board = BoardState(profiles=("MAX_Q",), smoothing=Smoothing(500.0, 2.0, 200.0, 100.0))
+    faults = BoardNews().faults(inventory(board))
+    assert codes(faults) == [("power-profile-requested", "g0"), ("power-smoothing-on", "g0")]
+    assert "MAX_Q" in faults[0].message
+    assert "500 W for 2 s" in faults[1].message
+    assert "200 W/s" in faults[1].message
+
+
+def test_slices_name_their_boards():
+    boards = (BoardState(slices=("MIG-a", "MIG-b")), BoardState())
+    assert slices_of(inventory(*boards)) == {"MIG-a": "g0", "MIG-b": "g0"}
