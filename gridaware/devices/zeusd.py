@@ -53,7 +53,10 @@ OPTIONS: Final[Mapping[str, str]] = {
     "leaves NVML out",
 }
 SOCKET: Final = "/run/zeusd/zeusd.sock"
-TESTED: Final = "an imitation of its HTTP API on a UNIX socket; no real zeusd has been asked yet"
+TESTED: Final = (
+    "an imitation of its HTTP API on a UNIX socket, which Zeus's own client (0.16.0) took for a "
+    "zeusd by hand; no real zeusd has been asked yet"
+)
 CALL_SECONDS: Final = 0.9
 """The agent gives up on a call after 1 s."""
 MODULES: Final = (Path("/sys/module/nvidia"), Path("/sys/module/amdgpu"))
