@@ -47,8 +47,8 @@ _DEVICE = {
     "frequency-source": "Check the frequency meter's address, power and network.",
     "frequency-silent": "Check the frequency meter: until it speaks again nothing is fired by it.",
     "frequency-blip": "Leave it, unless it comes often: then compare with another meter.",
-    "frequency-trace": "Give a CSV file with a header and t_s,f_hz by line, times growing, that comes "
-    "down to the trigger.",
+    "frequency-trace": "Give a CSV file with a header and t_s,f_hz by line, times growing, that "
+    "comes down to the trigger.",
     "frequency-unwatched": "Name a frequency meter in this agent's settings, or take the node out "
     "of the programme.",
     "pmu-frame": "Compare the unit's protocol with IEEE C37.118.2, configuration frame 2.",
