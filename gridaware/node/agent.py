@@ -300,7 +300,7 @@ class Agent:
             gpus_of(inventory, holder),
             ("limits", "samples", "release", *(("jobs",) if desk else ())),
             holder.epoch,
-            holder.lease,
+            holder.held,
             holder.lease_left_seconds(now),
             settings.cluster_id,
             str(settings.run_dir / "agent.sock") if desk else "",

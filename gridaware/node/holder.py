@@ -289,6 +289,13 @@ class LeaseHolder:
         return self._term.lease
 
     @property
+    def held(self) -> Lease | None:
+        """What a controller must know of it: the lease, or the standing ceilings alone."""
+        if self.lease is not None or not self._standing:
+            return self.lease
+        return Lease("", standing_watts=tuple(self._standing.items()))
+
+    @property
     def firing(self) -> Firing | None:
         """What put the lease in force, where that was this node itself."""
         return still_told(self._firing, self._term)

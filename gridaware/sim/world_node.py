@@ -197,7 +197,7 @@ class SimNode:
             gpus_of(self.inventory, self.holder),
             ("limits", "samples", "jobs"),
             self.holder.epoch,
-            self.holder.lease,
+            self.holder.held,
             self.holder.lease_left_seconds(now),
             fired=self._told(self.holder.firing),
         )

@@ -547,6 +547,16 @@ def test_a_standing_ceiling_holds_before_during_and_after_a_lease_and_over_a_reb
     assert node.limits == {"a": 400.0, "b": 400.0}
 
 
+def test_a_standing_ceiling_is_told_though_no_lease_is_held():
+    node = Node()
+    assert node.holder.held is None
+    node.order({}, 0.0, standing_watts=(("a", 300.0),))
+    assert node.holder.lease is None
+    assert node.holder.held == Lease("", standing_watts=(("a", 300.0),))
+    node.start()
+    assert node.holder.held == Lease("", standing_watts=(("a", 300.0),))
+
+
 def test_a_disk_that_refuses_the_journal_keeps_new_limits_from_being_written():
     node = Node()
     node.order({"b": 300.0})
