@@ -38,6 +38,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "address": "`https://host[:port]` of the BMC; an IP address needs no name server",
     "ca": "absolute path of the CA (or of the BMC's own certificate) in PEM",
     "server_name": "the name to expect in its certificate; default: the host of `address`",
+    "name_check": "`yes` (default) or `no`: `ca` is the BMC's own certificate, which names nothing",
     "username": "whom to sign in as",
     "password_file": "absolute path of a file whose first line is the password",
     "sign_in": "`session` (default) or `basic`",
@@ -96,6 +97,7 @@ def bmc_from(options: Mapping[str, str], name: str) -> "Bmc":
         context = ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"{name}-options", f"{name}: cannot use {ca}: {error}") from error
+    context.check_hostname = choice(options, "name_check", ("yes", "no"), name) == "yes"
     secret = absolute_path(needed(options, "password_file", name), "password_file", name)
     clock = SystemClock()
     connect = tls(parts.hostname, port, context, options.get("server_name") or parts.hostname)

@@ -258,7 +258,13 @@ class ZeusdDriver:
             )
         number, milliwatts = self._known(gpu_id).number, round(watts * 1000)
         target = f"/gpu/set_power_limit?gpu_ids={number}&power_limit_mw={milliwatts}&block=true"
-        answer = self._exchange("POST", target)
+        try:
+            answer = self._exchange("POST", target)
+        except DriverGone as error:
+            if self._reads(gpu_id) is None:
+                raise
+            # NVML still reads the GPU: only limits have to wait for zeusd.
+            raise DeviceError(error.code, error.message, gpu_id=gpu_id) from error
         if answer.status != 200:
             raise _refusal(answer, gpu_id, "/gpu/set_power_limit")
 

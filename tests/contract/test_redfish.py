@@ -188,6 +188,14 @@ def test_a_bmc_with_a_strange_certificate_is_not_talked_to(options, server, tmp_
     with pytest.raises(DriverGone, match="certificate"):
         wrong.open()
     assert server.asked == []
+    pinned = redfish.open_driver({**options, "server_name": "bmc.example", "name_check": "no"})
+    pinned.open()
+    assert len(pinned.gpus()) == 2
+    pinned.close()
+    make_ca(tmp_path, SystemClock())
+    other = {**options, "ca": str(tmp_path / "ca.pem"), "name_check": "no"}
+    with pytest.raises(DriverGone, match="certificate"):
+        redfish.open_driver(other).open()
 
 
 def test_a_slow_bmc_is_hung_after_one_deadline(opened, server):
@@ -282,6 +290,7 @@ def test_a_bmc_that_does_not_answer_is_a_silent_meter(options, server):
         {"password_file": "/none"},
         {"username": ""},
         {"sign_in": "kerberos"},
+        {"name_check": "maybe"},
         {"call_seconds": "-1"},
         {"latency_seconds": "nan"},
         {"boundary": "node"},

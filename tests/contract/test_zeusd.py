@@ -18,7 +18,7 @@ from gridaware.sim.driver import SimDriver
 from gridaware.sim.plant import Plant
 from gridaware.sim.site import NodeSpec, PlantSpec, build_window
 from gridaware.sim.vendors.server import JsonServer, Reply
-from gridaware.sim.vendors.zeusd import Zeusd
+from gridaware.sim.vendors.zeusd import Zeusd, pci_address
 
 SPEC = PlantSpec((NodeSpec("h100-700", 2),))
 
@@ -151,6 +151,28 @@ def test_an_older_zeusd_has_nvmls_order_and_needs_an_nvml_that_sees_as_many(serv
     with pytest.raises(DriverGone) as lost:
         driver.open()
     assert lost.value.code == "zeusd-too-old"
+
+
+def test_without_zeusd_nvml_goes_on_reading_and_limits_wait(daemon, window, tmp_path):
+    for slot in window.gpus_of(0):
+        place = tmp_path / "proc" / pci_address(slot)
+        place.mkdir(parents=True)
+        (place / "information").write_text(f"GPU UUID: {slot.uuid.decode()}\n")
+    path = tmp_path / "z.sock"
+    reader = SimDriver(lambda: window, 0, SystemClock())
+    http = JsonHttp(unix(path), "localhost", SystemClock(), 5.0)
+    driver = ZeusdDriver(http, SystemClock(), reader=reader, proc=tmp_path / "proc")
+    with JsonServer(daemon.reply, socket=path):
+        driver.open()
+        gpu_id = driver.gpus()[0].gpu_id
+        driver.set_limit_watts(gpu_id, 300.0)
+    driver._daemon.close()
+    with pytest.raises(DeviceError) as waits:
+        driver.set_limit_watts(gpu_id, 400.0)
+    assert (waits.value.code, type(waits.value)) == ("zeusd-unreachable", DeviceError)
+    assert driver.power_watts(gpu_id).watts > 0
+    assert driver.enforced_limit_watts(gpu_id) == 300.0
+    driver.close()
 
 
 def test_a_zeusd_that_is_not_there_is_gone(tmp_path):
