@@ -59,6 +59,8 @@ class SiteOptions:
     """Variables of control and web alone, such as a wall clock that steps."""
     agent_environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the agents alone."""
+    frequency_meters: bool = False
+    """Whether each agent hears a frequency meter, at :meth:`VirtualSite.meter_place`."""
 
 
 class VirtualSite:
@@ -255,6 +257,11 @@ class VirtualSite:
             "run_dir": str(self._run_dir(node)),
             "restore_on_stop": True,
         }
+        if self.options.frequency_meters:
+            settings["frequency"] = {
+                "module": "gridaware.devices.frequency_datagram",
+                "options": {"listen": f"unix:{self.meter_place(n)}"},
+            }
         settings["controller"]["port"] = self.agents_dial_port
         self._run_dir(node).mkdir(parents=True, exist_ok=True)
         path = folder / "agent.virtual.yaml"
@@ -266,6 +273,10 @@ class VirtualSite:
             f"agent-{node}", argv, environment, grace_seconds=AGENT_GRACE_SECONDS
         )
         return self._agents[node]
+
+    def meter_place(self, n: int) -> Path:
+        """The socket at which an agent hears its frequency meter."""
+        return self._run_dir(self.nodes[n]) / "frequency.sock"
 
     def agent_state_dir(self, n: int) -> Path:
         """Where an agent keeps its journal."""
