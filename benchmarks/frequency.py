@@ -23,10 +23,8 @@ is delivered. The first crossings are counted too.
 
 import argparse
 import asyncio
-import contextlib
 import math
 import os
-import socket
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -35,8 +33,6 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from benchmarks.program import arguments, report
 from gridaware.clock import SystemClock
@@ -48,7 +44,13 @@ from gridaware.domain.wire import Acknowledged, Armed, ArmedAcknowledged, Fired,
 from gridaware.node.link import LinkServer
 from gridaware.node.tls import controller_context
 from gridaware.sim.cluster import SiteOptions, VirtualSite
-from gridaware.sim.frequency import Sample, around_first_crossing, read_trace, swing_fall
+from gridaware.sim.frequency import (
+    DatagramMeter,
+    Sample,
+    around_first_crossing,
+    read_trace,
+    swing_fall,
+)
 from gridaware.sim.window import Window, process_started_ticks
 
 CALL_SECONDS = 0.001
@@ -124,21 +126,6 @@ class Controller:
         self.accepted.clear()
 
 
-class Meter:
-    """Sends every sample to each agent's own socket, on one clock that goes on."""
-
-    def __init__(self, places: Sequence[Path]) -> None:
-        self._places = [str(place) for place in places]
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-
-    def show(self, hz: float) -> None:
-        """Deliver one sample to everybody."""
-        line = f"{CLOCK.monotonic_seconds():.6f},{hz:.6f}".encode()
-        for place in self._places:
-            with contextlib.suppress(OSError):  # an agent that does not listen yet
-                self._socket.sendto(line, place)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark and print one JSON object."""
     parser = arguments("frequency", __doc__)
@@ -167,6 +154,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             gpus_per_node=options.gpus_per_agent,
             gpu="v100-250",
             seed=options.seed,
+            driver_call_seconds=CALL_SECONDS,
+            frequency_meters=True,
         )
     )
     try:
@@ -200,7 +189,8 @@ async def _run(
     await server.start("127.0.0.1", site.ports["agents"], context, 1, controller)
     crossings = []
     try:
-        meter = Meter([_start_agent(site, n, options) for n in range(options.agents)])
+        site.start_agents()
+        meter = DatagramMeter([site.meter_place(n) for n in range(options.agents)])
         window = site.window()
         _load(window, options.agents)
         await _until(lambda: len(controller.greeted) == options.agents, 60)
@@ -215,37 +205,6 @@ async def _run(
     finally:
         await server.stop()
     return crossings, controller
-
-
-def _start_agent(site: VirtualSite, n: int, options: argparse.Namespace) -> Path:
-    """Start an agent that listens to its own meter; where that sends to."""
-    del options
-    node = site.nodes[n]
-    folder, run = site.settings_file.parent / "nodes" / node, site.home / "run" / node
-    run.mkdir(parents=True)
-    place = run / "frequency.sock"
-    settings = yaml.safe_load((folder / "agent.yaml").read_text("utf-8")) | {
-        "driver": {
-            "module": "gridaware.sim.driver",
-            "options": {
-                "window": str(site.window_file),
-                "node": str(n),
-                "call_seconds": str(CALL_SECONDS),
-            },
-        },
-        "frequency": {
-            "module": "gridaware.devices.frequency_datagram",
-            "options": {"listen": f"unix:{place}"},
-        },
-        "state_dir": str(site.home / "agents" / node),
-        "run_dir": str(run),
-        "restore_on_stop": True,
-    }
-    path = folder / "agent.frequency.yaml"
-    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    argv = [sys.executable, "-m", "gridaware.wiring.agent", "--config", str(path)]
-    site.children.start(f"agent-{node}", argv, grace_seconds=15.0)
-    return place
 
 
 def _load(window: Window, nodes: int) -> None:
@@ -280,7 +239,7 @@ def _arm(
         server.send(node, Armed(1, 1, now, now + timedelta(hours=1), (response,)))
 
 
-async def _quiet(meter: Meter, rule: FrequencyRule, seconds: float) -> None:
+async def _quiet(meter: DatagramMeter, rule: FrequencyRule, seconds: float) -> None:
     """A meter that shows nominal."""
     end = CLOCK.monotonic_seconds() + seconds
     while CLOCK.monotonic_seconds() < end:
@@ -290,7 +249,7 @@ async def _quiet(meter: Meter, rule: FrequencyRule, seconds: float) -> None:
 
 async def _replay(
     controller: Controller,
-    meter: Meter,
+    meter: DatagramMeter,
     window: Window,
     rule: FrequencyRule,
     stretch: Sequence[Sample],
@@ -339,7 +298,7 @@ def _stays_below(after: Sequence[Sample], target: float) -> float | None:
 
 
 async def _restored(
-    controller: Controller, window: Window, meter: Meter, rule: FrequencyRule
+    controller: Controller, window: Window, meter: DatagramMeter, rule: FrequencyRule
 ) -> None:
     """Wait, at nominal frequency, until every found limit stands again and power is back."""
     slots = [window.gpu_by_uuid(uuid) for uuid in controller.caps]

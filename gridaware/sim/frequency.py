@@ -10,8 +10,10 @@ begins to fall at 0.41 Hz/s. Damping and governors are assumed, so that it turns
 above load shedding at 59.3 Hz. It is **synthetic**: nobody measured it.
 """
 
+import contextlib
 import csv
 import math
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -23,7 +25,14 @@ from gridaware.clock import SystemClock
 from gridaware.domain.errors import ConfigError, InvalidInput
 from gridaware.domain.frequency import FrequencyRule
 
-__all__ = ["Sample", "around_first_crossing", "open_frequency", "read_trace", "swing_fall"]
+__all__ = [
+    "DatagramMeter",
+    "Sample",
+    "around_first_crossing",
+    "open_frequency",
+    "read_trace",
+    "swing_fall",
+]
 
 Sample = tuple[float, float]
 """(Seconds, Hz)."""
@@ -126,6 +135,27 @@ def open_frequency(options: Mapping[str, str]) -> "Replay":
     if options.keys() != {"trace"}:
         raise ConfigError("frequency-options", "the replayed meter has one option: trace")
     return Replay(read_trace(Path(options["trace"])))
+
+
+class DatagramMeter:
+    """A meter that sends each sample to agents' sockets, on this machine's monotonic clock."""
+
+    def __init__(self, places: Sequence[Path]) -> None:
+        self._places = [str(place) for place in places]
+        self._clock = SystemClock()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+
+    def show(self, hz: float) -> None:
+        """Deliver one sample to everybody who listens."""
+        line = f"{self._clock.monotonic_seconds():.6f},{hz:.6f}".encode()
+        for place in self._places:
+            with contextlib.suppress(OSError):
+                self._socket.sendto(line, place)
+
+    def close(self) -> None:
+        """Fall silent."""
+        self._socket.close()
 
 
 class Replay:

@@ -1,8 +1,6 @@
 """One real agent with a frequency meter: it answers alone, and gives the limits back alone."""
 
 import asyncio
-import contextlib
-import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
@@ -13,6 +11,7 @@ from gridaware.clock import SystemClock
 from gridaware.domain.frequency import ERCOT_FFR, FrequencyRule
 from gridaware.domain.lease import ArmedResponse, Lease, RestoreSlot
 from gridaware.domain.wire import Armed, ArmedAcknowledged, Fired
+from gridaware.sim.frequency import DatagramMeter
 
 CLOCK = SystemClock()
 PERIOD = 0.02
@@ -34,23 +33,20 @@ class Meter:
     """Sends samples to the agent as a meter on the node would, on a clock that goes on."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = socket_in(folder)
         self.hz = ERCOT_FFR.nominal_hz
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._meter = DatagramMeter([socket_in(folder)])
         self._task: asyncio.Task[None] | None = None
 
     def dip(self) -> None:
         """What a meter shows when the voltage is gone for a moment."""
-        self._socket.sendto(f"{CLOCK.monotonic_seconds():.6f},0.0".encode(), str(self.place))
+        self._meter.show(0.0)
 
     async def _run(self) -> None:
         shown = self.hz
         while True:
             step = min(max(self.hz - shown, -0.04), 0.04)  # 2 Hz/s, where a sample is on time
             shown = round(shown + step, 4)
-            line = f"{CLOCK.monotonic_seconds():.6f},{shown}".encode()
-            with contextlib.suppress(OSError):  # the agent does not listen yet
-                self._socket.sendto(line, str(self.place))
+            self._meter.show(shown)
             await asyncio.sleep(PERIOD)
 
     async def __aenter__(self) -> Self:
@@ -61,7 +57,7 @@ class Meter:
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._socket.close()
+        self._meter.close()
 
 
 def armed(rig, rule: FrequencyRule, *depths_watts: tuple[float, float], seconds: float = 900.0):
