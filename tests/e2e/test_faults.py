@@ -5,6 +5,10 @@ No Ray here: every GPU carries a process that is not ours, which the policy lets
 
 import subprocess
 import sys
+import time
+from datetime import timedelta
+
+import pytest
 
 
 def test_a_hung_gpu_and_a_lost_gpu_delay_nobody(bare_site):
@@ -23,7 +27,7 @@ def test_a_hung_gpu_and_a_lost_gpu_delay_nobody(bare_site):
         bare_site.reaches(promise, "ramping_up", "restored", "settled")
         slots[0].hang_seconds, slots[3].lost = 0.0, 0
         bare_site.comes_back(promise)
-    bare_site.was_kept(promise, truth)
+    bare_site.was_kept(promise, truth, under_caps=False)  # the lost one draws nothing
 
 
 def test_with_control_gone_for_good_leases_end_and_limits_return_within_the_ramp(bare_site):
@@ -31,6 +35,23 @@ def test_with_control_gone_for_good_leases_end_and_limits_return_within_the_ramp
         promise = bare_site.ask(seconds=4.8)
         bare_site.reaches(promise, "holding")
         bare_site.kill_serve_for_good()
+        bare_site.until(bare_site.is_restored, "every agent lets go by itself", 20)
+    bare_site.was_kept(promise, truth)
+    bare_site.rose_within_ramp(promise, truth)
+
+
+@pytest.mark.slow
+def test_an_event_known_ahead_begins_though_its_controller_is_gone(bare_site):
+    with bare_site.watching() as truth:
+        start = bare_site.wall() + timedelta(seconds=4)
+        promise = bare_site.ask(seconds=4.8, start=start.isoformat())
+        promise.sent_seconds += (start - bare_site.wall()).total_seconds()
+        promise.ends_seconds = promise.sent_seconds + 4.8
+        time.sleep(2.0)  # the agents have it in hand
+        bare_site.kill_serve_for_good()
+        assert bare_site.is_restored()
+        assert bare_site.now() < promise.sent_seconds
+        bare_site.until(lambda: not bare_site.is_restored(), "limits are lowered", 5)
         bare_site.until(bare_site.is_restored, "every agent lets go by itself", 20)
     bare_site.was_kept(promise, truth)
     bare_site.rose_within_ramp(promise, truth)
