@@ -13,6 +13,7 @@ from gridaware.clock import Clock
 from gridaware.domain.errors import GridawareError, InvalidInput
 from gridaware.service.control_client import ControlClient
 from gridaware.service.keys import KeyRing
+from gridaware.service.pages import PageMemory
 from gridaware.service.settings import WebSettings
 from gridaware.store.reader import StoreReader
 
@@ -29,6 +30,7 @@ class Web:
         self.clock = clock
         self.keys = KeyRing.from_file(settings.api_key_file)
         self.control = ControlClient(settings.control_socket, settings.command_seconds)
+        self.pages = PageMemory()
         self.streams_open = 0
         self._lock = threading.Lock()
         self._reader: StoreReader | None = None

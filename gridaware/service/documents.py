@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import Path, Query
 from starlette.responses import Response
 
 from gridaware.service.context import Web, json_response
+from gridaware.service.pages import page_json
 from gridaware.store.reader import MOST_PER_PAGE
 
 __all__ = [
@@ -34,18 +34,12 @@ def list_response(
     web: Web, kind: str, *, states: list[str] | None, cursor: str | None, limit: int
 ) -> Response:
     """One page of documents of a kind, newest first."""
-    page = web.reader.list(kind, states=states or (), cursor=cursor, limit=limit)
-    return json_response(page_json(page.bodies, page.next_cursor))
+    return json_response(web.pages.page(web.reader, kind, tuple(states or ()), cursor, limit))
 
 
 def item_response(web: Web, kind: str, document_id: str) -> Response:
     """One document."""
     return json_response(web.reader.get(kind, document_id))
-
-
-def page_json(items: tuple[bytes, ...], next_cursor: str | None) -> bytes:
-    """The JSON of a page from items that are JSON already."""
-    return b'{"items":[%b],"next_cursor":%b}' % (b",".join(items), msgspec.json.encode(next_cursor))
 
 
 def responses_of(

@@ -117,6 +117,18 @@ class StoreReader:
         with self._reading("list documents") as connection:
             return _page(connection, kind, states, before, limit)
 
+    def version(self, kind: str, after: int = 0) -> tuple[int, int]:
+        """The newest version of all documents, and of those of a kind; only what is later counts.
+
+        Both are ``after`` where nothing has changed since that version: then nothing is searched.
+        """
+        columns = document.c
+        of_kind = func.max(case((columns.kind == kind, columns.version), else_=after))
+        query = select(func.max(columns.version), of_kind).where(columns.version > after)
+        with self._reading("read the version") as connection:
+            newest, newest_of_kind = connection.execute(query).one()
+        return newest or after, newest_of_kind or after
+
     def state(self, kinds: Collection[str], limit: int) -> tuple[int, dict[str, Page]]:
         """The newest documents of each kind and the version they belong to, at one instant."""
         with self._reading("read the state") as connection:

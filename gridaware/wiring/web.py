@@ -4,7 +4,9 @@
 """
 
 import argparse
+import contextlib
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from gridaware.wiring.config import Settings, load_settings
 
 __all__ = ["main", "web_settings"]
 
+YIELDS = 10
+"""Niceness: where control and this process share processors, an answer to the grid goes first."""
 STOP_SECONDS = 2
 """Open streams get this long to end."""
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - looked up, not bound
@@ -55,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
         told = f"error[{error.code}]: {error.message}\n" + (f"  fix      {fix}\n" if fix else "")
         sys.stderr.write(told)
         return 2 if isinstance(error, ConfigError) else 1
+    with contextlib.suppress(OSError):
+        os.nice(YIELDS)
     uvicorn.run(
         app,
         host=settings.host,
