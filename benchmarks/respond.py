@@ -32,6 +32,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +44,7 @@ from benchmarks.program import arguments, report
 from benchmarks.rawtcp import RawFanout
 from gridaware.client import Client
 from gridaware.clock import SystemClock
+from gridaware.domain.errors import Unavailable
 from gridaware.sim.cluster import SiteOptions, VirtualSite
 from gridaware.sim.grid import send_signed
 from gridaware.sim.window import Window, process_started_ticks
@@ -292,7 +294,10 @@ def _payload(gpus: int) -> bytes:
 def _until(ready: Any, seconds: float) -> None:
     clock = SystemClock()
     end = clock.monotonic_seconds() + seconds
-    while not ready():
+    while True:
+        with suppress(Unavailable):  # the site is still coming up
+            if ready():
+                return
         if clock.monotonic_seconds() > end:
             raise TimeoutError("the site did not come to where it should be")
         time.sleep(0.1)

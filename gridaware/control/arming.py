@@ -74,7 +74,11 @@ def on_armed(turn: Turn, held_ready: ArmedAcknowledged) -> None:
 def refresh(turn: Turn) -> None:
     """Keep what is armed true to the jobs, a few plans at a time."""
     state, armoury = turn.state, turn.state.armoury
-    if not state.site.act or not state.meter or turn.now.seconds < state.busy_until_seconds:
+    if not state.site.act or not state.meter:
+        return
+    busy = turn.now.seconds < state.busy_until_seconds
+    if busy and turn.now.seconds - armoury.began_seconds < 2 * REFRESH_SECONDS:
+        _renew(turn)  # a response is under way: its ticks have no time to spare
         return
     if not armoury.pending:
         wanted = _wanted(turn)

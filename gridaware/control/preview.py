@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from gridaware.control.armed import Armoury
 from gridaware.control.codec import from_builtins, to_builtins
 from gridaware.control.instructions import Answer, Decide
 from gridaware.control.machine import Machine
@@ -27,6 +28,7 @@ def preview(machine: Machine, signal: Signal, now: Moment) -> dict[str, Any]:
     """
     copy = Machine(machine.book, from_builtins(to_builtins(machine.state), State))
     copy.state.site = replace(copy.state.site, act=True)
+    copy.state.armoury = Armoury()  # what is asked for is the plan, not what would bridge to it
     if signal.request is not None:
         asked = signal.request
         end = None if asked.end is None else now.wall + (asked.end - asked.start)

@@ -129,6 +129,8 @@ def _node(state: State, node_id: str, at: datetime) -> Projection | None:
         "driver_epoch": track.node.driver_epoch,
         "decision_id": track.decision_id or None,
         "acknowledged": track.acked_sequence >= track.sequence,
+        "armed": track.arms.revision > 0 and track.arms.acked == track.arms.revision,
+        "armed_responses": len(track.arms.responses) + len(track.arms.scheduled),
         "power_watts": round(
             sum(state.gpus[g.gpu_id].power_watts for g in present if g.gpu_id in state.gpus), 1
         ),
