@@ -96,7 +96,8 @@ FAILURES: tuple[Failure, ...] = (
         "network",
         "a proxy between control and every agent lets nothing through for some seconds, silently",
         "Agents hold the last limits flat to the end of the lease and give them back in their slot "
-        "of the ramp; they need nobody for that.",
+        "of the ramp; they need nobody for that. An event that is known ahead begins without "
+        "control; one that is only asked for during the cut waits for its end.",
     ),
     Failure(
         "feed",
@@ -119,7 +120,8 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         "store gone",
         "the database is moved away, and brought back after the event",
-        "Control goes on writing to the file it has open; pages have nothing to show meanwhile.",
+        "Control goes on writing to the file it has open; pages have nothing to show meanwhile. "
+        "For one that does not come back see release.md.",
     ),
     Failure(
         "disk full: control",
