@@ -17,7 +17,7 @@ from gridaware.control.escalation import (
 )
 from gridaware.control.instructions import StopJob
 from gridaware.control.jobs import GRID, request_pause
-from gridaware.control.shortfall import above_watts, is_late
+from gridaware.control.shortfall import above_watts
 from gridaware.control.situation import Question
 from gridaware.control.state import GpuTrack, JobTrack, NodeTrack, Turn
 from gridaware.domain.event import Escalation, GridEvent
@@ -170,7 +170,7 @@ def escalate(
             _climb(turn, gpu, group, climbs=not rising, locks=bool(acting))
     _calm_others(turn, groups)
     _retry_one(turn, groups)
-    late = any(is_late(turn, event) for event in acting) or question.situation.hard
+    late = question.situation.late or question.situation.hard
     for group in groups.values():
         if not rising:
             _act_on(turn, plan, question, group, acting, late=late)

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from gridaware.control.situation import Question
+from gridaware.control.situation import Question, is_late
 from gridaware.control.state import EventTrack, Turn
 from gridaware.domain.event import GridEvent
 from gridaware.domain.plan import Plan
 
-__all__ = ["above_watts", "is_late", "note_nothing_short", "note_shortfall"]
+__all__ = ["above_watts", "note_nothing_short", "note_shortfall"]
 
 MEASURED_SECONDS = 2.0
 """Over which the meter is averaged: one reading above the target is noise."""
@@ -31,17 +31,10 @@ def above_watts(turn: Turn, limit_watts: float | None) -> float:
     return above if above > DEAD_SHARE * limit_watts else 0.0
 
 
-def is_late(turn: Turn, event: GridEvent) -> bool:
-    """Whether the time for the full response is over."""
-    deadline = turn.state.site.programme(event.programme_id).deadline_seconds
-    begun = max(event.request.start, event.received_at)
-    return (turn.now.wall - begun).total_seconds() >= deadline
-
-
 def note_shortfall(turn: Turn, plan: Plan, question: Question, acting: list[GridEvent]) -> None:
     """Say what is left above the target, and that a firm job had to give."""
     state = turn.state
-    state.unresolved_watts = round(_unresolved_watts(turn, plan, question, acting), 1)
+    state.unresolved_watts = round(_unresolved_watts(turn, plan, question), 1)
     state.firm_floor_broken = plan.firm_floor_broken
     state.admission_stopped = plan.stop_admission
     if state.unresolved_watts > 0.5:
@@ -64,7 +57,7 @@ def note_nothing_short(turn: Turn) -> None:
     turn.calm("firm-floor-broken")
 
 
-def _unresolved_watts(turn: Turn, plan: Plan, question: Question, acting: list[GridEvent]) -> float:
+def _unresolved_watts(turn: Turn, plan: Plan, question: Question) -> float:
     """What no allowed action removes by the plan, as far as it is measured; and what a ramp holds.
 
     The ramp of the connection binds also where the deadline is over: what it keeps above what is
@@ -73,8 +66,7 @@ def _unresolved_watts(turn: Turn, plan: Plan, question: Question, acting: list[G
     situation, target = question.situation, question.target
     if situation.rising:
         return 0.0
-    late = any(is_late(turn, event) for event in acting)
-    gpu_watts = plan.shortfall_watts
+    gpu_watts, late = plan.shortfall_watts, situation.late
     if late and situation.target_gpu_watts is not None:
         # What pauses under way will give is not given yet, and its time is over.
         gpu_watts = max(gpu_watts, plan.expected_at_once_watts - situation.target_gpu_watts)

@@ -24,6 +24,7 @@ __all__ = [
     "absorb_jobs",
     "absorb_unmanaged",
     "admissions",
+    "is_late",
     "question_of",
     "startable",
     "target_of",
@@ -152,9 +153,14 @@ def _ceiling(turn: Turn, ramp_watts_per_minute: float) -> float | None:
     return state.ceiling_watts + max(beyond, 0.0) * ramp_watts_per_minute / 60.0
 
 
-def question_of(
-    turn: Turn, acting: list[GridEvent], due_seconds: float = float("inf")
-) -> Question:
+def is_late(turn: Turn, event: GridEvent) -> bool:
+    """Whether the time for the full response is over."""
+    deadline = turn.state.site.programme(event.programme_id).deadline_seconds
+    begun = max(event.request.start, event.received_at)
+    return (turn.now.wall - begun).total_seconds() >= deadline
+
+
+def question_of(turn: Turn, acting: list[GridEvent], due_seconds: float = float("inf")) -> Question:
     """Everything the strategy may look at, now.
 
     ``due_seconds``: after how long the answer must be obeyed, where no acting event says so.
@@ -191,6 +197,7 @@ def question_of(
         must=not acting or any(state.site.programme(e.programme_id).mandatory for e in acting),
         rising=is_rising(target) and not hard,
         hard=hard,
+        late=any(is_late(turn, event) for event in acting),
     )
     return Question(situation, gpus_of, target)
 

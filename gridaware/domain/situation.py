@@ -54,3 +54,5 @@ class Situation:
     """The site is coming back: nothing may be lowered, only raised."""
     hard: bool = False
     """A hard limit binds: firm jobs' floor yields to it as to an obligation."""
+    late: bool = False
+    """The time for the full response is over: what pauses under way do not give yet is missing."""

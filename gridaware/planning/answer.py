@@ -92,7 +92,9 @@ def _at_once(
     if target is None or not holds or not leaving.any():
         return caps, total
     firm = rows.tier == FIRM
-    bridges = leaving | (working & (~firm | situation.hard))
+    # Until the deadline there is time for pauses; then what is owed is, and firm jobs give last.
+    owed_now = situation.hard or (situation.must and situation.late)
+    bridges = leaving | (working & (~firm | owed_now))
     binds = situation.must or situation.hard  # a wish does not break a promise, not even briefly
     bottom = np.minimum(now, np.where(leaving | binds, lowest, offers.floor_power))
     room = np.where(bridges, rows.gpus * (now - bottom), 0.0)

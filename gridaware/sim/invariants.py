@@ -84,6 +84,8 @@ class Invariants:
         self._way: _Way | None = None
         self._before = 0.0
         """Drawn before the site was asked for less."""
+        self._before_jobs: frozenset[str] = frozenset()
+        """Attempts that ran then."""
         self._half: tuple[dict[str, object], int] | None = None
         self._before_sag: tuple[float, object, float | None, int] | None = None
         self._state = world.control.machine.state
@@ -319,6 +321,7 @@ class Invariants:
         elif owed is not None and was is None:
             if self._way is None:
                 self._before = self._mean(MEAN_SECONDS)
+                self._before_jobs = frozenset(self.world.ray.running)
             self._way = None
         way = self._way
         if way is None:
@@ -339,8 +342,9 @@ class Invariants:
             beyond = second.at - way.at - self._state.slots_seconds
             allowed += ramp * max(beyond, 0.0) / 60.0
             allowed = min(allowed, way.watts + ramp * (second.at - way.at) / 60.0 + self._much())
-        jobs_came = any(job.work_seconds < 15.0 for job in self.world.ray.running.values())
-        if mean > allowed and not (jobs_came and not self.world.control.alive):
+        if not (self.world.control.alive or self._before_jobs.issuperset(self.world.ray.running)):
+            self._way = None  # nobody holds back the work that came during the event
+        elif mean > allowed:
             self._say(
                 f"coming back since {way.at - 1000:.0f} s from {way.watts:.0f} W the 10 s mean is "
                 f"{mean:.0f} W, above {allowed:.0f} W (pre-event {way.ceiling_watts:.0f} W)"
