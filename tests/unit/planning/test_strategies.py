@@ -332,6 +332,22 @@ def test_pausing_jobs_are_held_low_and_others_bridge_until_they_left(strategy, j
 
 
 @both
+def test_firm_jobs_bridge_a_pause_only_once_the_deadline_is_over(strategy, job, ask):
+    jobs = (job("leaving", state=JobState.PAUSING), job("firm", Tier.FIRM))
+    before = strategy(ask(*jobs, share=0.6), {})
+    assert before.actions[1].kind is ActionKind.SPARE
+    assert not before.firm_floor_broken
+    situation = ask(*jobs, share=0.6, late=True)
+    after = strategy(situation, {})
+    assert before.expected_at_once_watts > situation.target_gpu_watts
+    assert after.expected_at_once_watts <= situation.target_gpu_watts + 1e-3
+    assert after.actions[1].kind is ActionKind.SET_CAP
+    assert after.firm_floor_broken  # and that is alarmed
+    wish = strategy(ask(*jobs, share=0.6, late=True, must=False), {})
+    assert wish.actions[1].kind is ActionKind.SPARE
+
+
+@both
 def test_a_paused_job_comes_back_only_with_room_and_not_at_once(strategy, job, ask):
     runs = job("runs", Tier.FLEX_2)
     paused = job("paused", state=JobState.PAUSED, draw_watts=0.0)
