@@ -1,6 +1,7 @@
 """The agents of ``benchmarks.fanout``: many light ones in a process, each with the real uplink."""
 
 import asyncio
+import gc
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -83,6 +84,7 @@ async def _run(
         _Agent(folder, ports[i % len(ports)], n, gpus, random.Random(f"{seed} {n}"))
         for i, n in enumerate(numbers)
     ]
+    gc.freeze()  # as every agent does when it starts
     tasks = [asyncio.ensure_future(work) for a in agents for work in (a.uplink.run(), a.samples())]
 
     async def welcomed(epoch: int) -> float:

@@ -5,7 +5,6 @@ nodes go out in one pass without awaiting in between (``python -m benchmarks.fan
 """
 
 import asyncio
-import itertools
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -23,16 +22,14 @@ from gridaware.node.nodeend import (
 )
 from gridaware.node.relayend import RelayEnd
 from gridaware.node.tls import is_relay, peer_name
-from gridaware.node.tlsstream import TlsStream, read_buffer
+from gridaware.node.tlsstream import TlsStream, listen, read_buffer
 
 __all__ = ["AgentMessage", "LinkHandler", "LinkServer", "Vouch"]
 
 Vouch = Callable[[bytes], str]
 """The node whose certificate (DER) it is. Raises InvalidInput where our CA has not issued it."""
 
-_BACKLOG: Final = 1024
-"""All nodes of a site may come back in the same moment."""
-_TURNS: Final = 10
+_BEAT_SECONDS: Final = 0.1
 
 
 class LinkServer:
@@ -61,7 +58,6 @@ class LinkServer:
         self._server: asyncio.Server | None = None
         self._beat: asyncio.Task[None] | None = None
         self._encoded: tuple[object, bytes] = (None, b"")
-        self._turns = itertools.cycle(range(_TURNS))
 
     async def start(
         self,
@@ -81,12 +77,9 @@ class LinkServer:
         self.epoch = epoch
         self.handler = handler
         self._vouch = vouch
-        loop = asyncio.get_running_loop()
         buffer = read_buffer()
-        self._server = await loop.create_server(
-            lambda: _Connection(self, ssl_context, buffer), host, port, backlog=_BACKLOG
-        )
-        self._beat = loop.create_task(self._beats(), name="link-heartbeats")
+        self._server = await listen(lambda: _Connection(self, ssl_context, buffer), host, port)
+        self._beat = asyncio.create_task(self._beats(), name="link-heartbeats")
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -158,7 +151,6 @@ class LinkServer:
 
     def opened(self, connection: "_Connection") -> None:
         """A peer has dialled us."""
-        connection.turn = next(self._turns)
         self._connections.add(connection)
 
     def closed(self, connection: "_Connection") -> None:
@@ -166,13 +158,14 @@ class LinkServer:
         self._connections.discard(connection)
 
     async def _beats(self) -> None:
-        """Every peer once a second, a tenth of them at a time: an order may be due meanwhile."""
-        for turn in itertools.cycle(range(_TURNS)):
-            await asyncio.sleep(HEARTBEAT_SECONDS / _TURNS)
+        """Every peer once a second, few of them at a time: an order may be due meanwhile."""
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
             now = self.clock.monotonic_seconds()
             beat = Heartbeat(self.clock.wall())
             for connection in tuple(self._connections):
-                if connection.turn == turn and connection.end is not None:
+                if now >= connection.beat_due and connection.end is not None:
+                    connection.beat_due = now + HEARTBEAT_SECONDS
                     connection.end.beat(now, beat)
 
 
@@ -182,8 +175,7 @@ class _Connection(TlsStream):
     def __init__(self, server: LinkServer, ssl_context: ssl.SSLContext, buffer: memoryview) -> None:
         super().__init__(ssl_context, buffer)
         self._server = server
-        self.turn = 0
-        """In which tenth of a second it gets its heartbeats."""
+        self.beat_due = server.clock.monotonic_seconds() + HEARTBEAT_SECONDS
         self.end: NodeEnd | RelayEnd | None = None
         """None until the certificate is verified."""
 

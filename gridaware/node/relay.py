@@ -32,13 +32,12 @@ from gridaware.node.dialler import Dialler
 from gridaware.node.outbox import Outbox
 from gridaware.node.settings import RelaySettings
 from gridaware.node.tls import peer_name
-from gridaware.node.tlsstream import TlsStream, read_buffer
+from gridaware.node.tlsstream import TlsStream, listen, read_buffer
 
 __all__ = ["Relay"]
 
 _log = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 _MOST_UNSENT_BYTES = 1024 * 1024
 """An agent that leaves more than this unread is hung up on; it dials again and starts afresh."""
 
@@ -78,9 +77,8 @@ class Relay(Dialler):
             ConfigError: the address cannot be used (``relay-listen``).
         """
         host, port = self._relay.listen.host, self._relay.listen.port
-        loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(lambda: _Agent(self), host, port, backlog=_BACKLOG)
+            server = await listen(lambda: _Agent(self), host, port)
         except OSError as error:
             raise ConfigError("relay-listen", f"cannot listen on {host}:{port}: {error}") from error
         self._server = server

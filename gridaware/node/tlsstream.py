@@ -8,21 +8,43 @@ it and hands it over in one call), and what is written goes through OpenSSL into
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 import ssl
+from collections.abc import Callable
 from typing import cast
 
-__all__ = ["TlsStream", "read_buffer"]
+__all__ = ["TlsStream", "listen", "read_buffer"]
 
 _log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 64 * 1024
 _HANDSHAKE_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
+_BACKLOG = 1024
+"""All nodes of a site may come back in the same moment; the kernel keeps them in a queue."""
+_ACCEPTS = 32
+"""Taken from it in one turn of the event loop: their handshakes hold up all else by some 25 ms."""
 
 
 def read_buffer() -> memoryview:
     """A buffer that all streams of one event loop may share."""
     return memoryview(bytearray(_BUFFER_BYTES))
+
+
+async def listen(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
+    """Listen for peers, of which a thousand may dial at once.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(make, host, port, backlog=_ACCEPTS)
+    for listening in server.sockets:
+        # asyncio means by its backlog both the queue and what it takes of it in one turn.
+        with socket.socket(fileno=os.dup(listening.fileno())) as same:
+            same.listen(_BACKLOG)
+    return server
 
 
 class TlsStream(asyncio.BufferedProtocol):

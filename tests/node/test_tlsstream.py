@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+from pathlib import Path
 
 import pytest
 
 from gridaware.clock import SystemClock
 from gridaware.node import tlsstream
 from gridaware.node.tls import agent_context, controller_context, peer_name
-from gridaware.node.tlsstream import TlsStream, read_buffer
+from gridaware.node.tlsstream import TlsStream, listen, read_buffer
 from gridaware.wiring.identity import issue, make_ca
 
 CLOCK = SystemClock()
@@ -183,6 +185,36 @@ def test_whoever_does_not_shake_hands_is_dropped(pki, monkeypatch, says):
             assert not ours.is_secure
             ours.write(b"to nobody")  # harmless
             writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_whole_fleet_may_dial_in_one_moment(pki):
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    if most < 300:
+        pytest.skip(f"this system queues {most} connections")
+
+    async def story() -> None:
+        came: list[Recorder] = []
+        context, buffer = _contexts(pki)[0], read_buffer()
+
+        def accept() -> Recorder:
+            came.append(Recorder(context, buffer))
+            return came[-1]
+
+        server = await listen(accept, "127.0.0.1", 0)
+        # While the event loop is held up nobody is turned away.
+        dialled = [
+            socket.create_connection(server.sockets[0].getsockname(), timeout=0.5)
+            for _ in range(300)
+        ]
+        async with asyncio.timeout(10):
+            while len(came) < len(dialled):
+                await asyncio.sleep(0.01)
+        for peer in dialled:
+            peer.close()
+        server.close()
+        await server.wait_closed()
 
     asyncio.run(story())
 
