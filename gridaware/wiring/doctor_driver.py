@@ -7,17 +7,19 @@ Reads only. Run by :mod:`gridaware.wiring.doctor`: ``python -m gridaware.wiring.
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 
-from gridaware.control.ports import Driver, Parts
+from gridaware.control.ports import Boards, Driver, GpuIdentity, Parts
 from gridaware.domain.errors import DeviceError, GridawareError
 from gridaware.domain.fixes import fix_for
+from gridaware.domain.fleet import BoardState
 from gridaware.domain.units import show_watts
 
 __all__ = ["examine", "main"]
 
 Line = tuple[str, str, str, str]
+PERSISTENCE_FIX = "Run nvidia-persistenced, or `nvidia-smi -pm 1` at each start of the node."
 PERMISSION_FIX = "Run the agent as root; reading needs no privilege, setting a limit does."
 
 
@@ -46,12 +48,56 @@ def examine(driver: Driver) -> Iterator[Line]:
             yield "fail", f"gpu-{gpu.index}.{error.code}", error.message, fix_for(error.code) or ""
     for fact, indices in groups.items():
         yield "ok", "limits", f"GPUs {', '.join(map(str, indices))}: {fact}", ""
-    locked = [gpu.index for gpu in gpus if not driver.can_set(gpu.gpu_id)]
+    locked = [gpu.index for gpu in gpus if not _may_set(driver, gpu.gpu_id)]
     if locked:
         fact = f"this process may not set limits of GPUs {', '.join(map(str, locked))}"
         yield "warn", "permission", fact, PERMISSION_FIX
     else:
-        yield "ok", "permission", "this process may set limits (found out without setting one)", ""
+        yield (
+            "ok",
+            "permission",
+            "this process may set limits (nothing changed to find out)",
+            "",
+        )
+
+    yield from _boards(driver, gpus)
+
+
+def _may_set(driver: Driver, gpu_id: str) -> bool:
+    try:
+        return driver.can_set(gpu_id)
+    except DeviceError:
+        return False  # why, stands in a line of its own
+
+
+def _boards(driver: Driver, gpus: Sequence[GpuIdentity]) -> Iterator[Line]:
+    """What a limit on them is worth less for."""
+    if not isinstance(driver, Boards):
+        return
+    states = {gpu.index: _state(driver, gpu.gpu_id) for gpu in gpus}
+    volatile = [index for index, state in states.items() if state.persistence is False]
+    if volatile:
+        fact = f"persistence mode is off on GPUs {', '.join(map(str, volatile))}: limits get lost"
+        yield "warn", "persistence", fact, PERSISTENCE_FIX
+    for index, state in states.items():
+        if state.slices:
+            fact = (
+                f"GPU {index} has {len(state.slices)} MIG slices: its board is limited"
+            )
+            yield "ok", "mig", fact, ""
+        if state.profiles:
+            fact = f"GPU {index}: workload power profiles requested: {', '.join(state.profiles)}"
+            yield "warn", "power-profiles", fact, "See that they are meant: they shift its power."
+        if state.smoothing is not None:
+            fact = f"GPU {index} holds {show_watts(state.smoothing.floor_watts)} after work ends"
+            yield "warn", "power-smoothing", fact, "Count on its pauses only after its ramp."
+
+
+def _state(boards: Boards, gpu_id: str) -> BoardState:
+    try:
+        return boards.board_state(gpu_id)
+    except DeviceError:
+        return BoardState()
 
 
 def _answer(module: str, options: Mapping[str, str]) -> list[Line]:

@@ -273,7 +273,7 @@ def test_a_raised_limit_is_set_again_and_a_lower_one_is_left_alone(rig, heard, e
             rig.gpus[0].requested_watts = 400.0
             rig.gpus[1].requested_watts = 150.0
             await eventually(lambda: rig.enforced()[0] == 250.0)
-            await heard.until(lambda: {"limit-drift", "limit-foreign"} <= heard.faults())
+            await heard.until(lambda: {"limit-drift-reset", "limit-foreign"} <= heard.faults())
             await rig.applied(heard, server, rig.desired({}, 0.0))
             assert rig.enforced() == [400.0, 150.0, 400.0, 400.0]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gridaware.clock import ManualClock
-from gridaware.domain.errors import DeviceLost, Unavailable
-from gridaware.domain.fleet import LimitRange
+from gridaware.domain.errors import DeviceLost, DeviceResetRequired, Unavailable
+from gridaware.domain.fleet import BoardState, LimitRange, Smoothing
 from gridaware.domain.reading import Boundary, EnergyReading, Method, Reading
 from gridaware.store.controller import ControllerStore
 from gridaware.wiring.config import load_settings
@@ -159,6 +159,22 @@ class FakeDriver:
         return 650
 
 
+class BoardDriver(FakeDriver):
+    """Its GPUs tell their state, but the second one does not answer."""
+
+    state = BoardState(False, ("MIG-a", "MIG-b"), ("MAX_Q",), Smoothing(300.0, 2.0, 50.0, 50.0))
+
+    def can_set(self, gpu_id: str) -> bool:
+        if gpu_id == "GPU-1":
+            raise DeviceResetRequired("device-reset-required", "GPU-1: must be reset")
+        return True
+
+    def board_state(self, gpu_id: str) -> BoardState:
+        if gpu_id == "GPU-1":
+            raise DeviceLost("device-lost", "GPU-1 fell off the bus")
+        return self.state
+
+
 def lines(driver: Any) -> list[tuple[str, str]]:
     found = [(verdict, fact) for verdict, _, fact, _ in examine(driver)]
     json.dumps(found)
@@ -169,7 +185,7 @@ def test_a_healthy_driver_tells_models_range_and_permission() -> None:
     assert lines(FakeDriver()) == [
         ("ok", "2 x H200"),
         ("ok", "GPUs 0, 1: accepts 200 W to 700 W, in force 650 W, default 700 W"),
-        ("ok", "this process may set limits (found out without setting one)"),
+        ("ok", "this process may set limits (nothing changed to find out)"),
     ]
 
 
@@ -177,6 +193,15 @@ def test_missing_permission_is_a_warning_and_a_lost_gpu_a_failure() -> None:
     found = lines(FakeDriver(settable=False, lost={"GPU-1"}))
     assert ("fail", "GPU-1 fell off the bus") in found
     assert ("warn", "this process may not set limits of GPUs 0, 1") in found
+
+
+def test_the_state_of_boards_that_weakens_limits_is_told_and_a_bad_gpu_hides_nothing() -> None:
+    found = lines(BoardDriver())
+    assert ("warn", "this process may not set limits of GPUs 1") in found
+    assert ("warn", "persistence mode is off on GPUs 0: limits get lost") in found
+    assert ("ok", "GPU 0 has 2 MIG slices: its board is limited") in found
+    assert ("warn", "GPU 0: workload power profiles requested: MAX_Q") in found
+    assert ("warn", "GPU 0 holds 300 W after work ends") in found
 
 
 def test_each_meter_is_read_once_and_says_what_it_shows(
