@@ -101,6 +101,7 @@ class _Connection(threading.Thread):
         due = 0.0
         while True:
             if not self.active.is_set():
+                self._hang_up()  # the server would: it keeps no idle connection for long
                 self.active.wait()
                 due = self._clock.monotonic_seconds() + self._phase
             wait = due - self._clock.monotonic_seconds()
@@ -113,7 +114,7 @@ class _Connection(threading.Thread):
         try:
             size = self._ask()
         except OSError:
-            self._socket = None
+            self._hang_up()
             with self._seen.lock:
                 self._seen.failed += 1
             return
@@ -121,6 +122,11 @@ class _Connection(threading.Thread):
         with self._seen.lock:
             self._seen.latencies.append(latency)
             self._seen.bytes_each = size
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
 
     def _ask(self) -> int:
         """One request and its whole answer; the size of the body."""
