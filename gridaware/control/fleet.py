@@ -124,7 +124,8 @@ def _remember(turn: Turn, known: NodeTrack, node: Node) -> tuple[Node, Lease]:
         node.node_id,
     )
     ends = known.lease_ends_seconds
-    left = None if ends is None else max(ends - turn.now.seconds, 0.0)
+    # One that is over is given for a moment more, so that its slot paces the way back.
+    left = None if ends is None else max(ends - turn.now.seconds, 1.0)
     lease = replace(known.lease, duration_seconds=left) if known.lease.limits_watts else known.lease
     return replace(node, gpus=gpus), lease
 

@@ -260,7 +260,7 @@ class GpuHold:
         return self._answers() if self.blocked_by in _UNTIL_IT_ANSWERS else []
 
     def _answers(self) -> list[Fault]:
-        self.blocked_by = self._ailing = None
+        self.blocked_by = self._ailing = self.error_code = None
         self._told.clear()
         self.retry_at = 0.0
         self._failures = 0

@@ -520,6 +520,18 @@ def test_a_ceiling_alone_is_retired_over_a_minute_or_at_once():
         assert not node.holder.holding
 
 
+def test_a_gpu_that_is_back_before_anything_was_written_is_not_told_lost_again():
+    node = Node()
+    lost = LimitReading("a", 0, None, None, "device-lost", "DeviceLost")
+    node.carry(node.holder.on_readings((lost,), node.now))
+    node.order({"a": 200.0, "b": 200.0}, 600.0)
+    assert [r.error for r in node.acknowledged[-1].results] == ["device-lost", None]
+    node.read()
+    assert "gpu-back" in node.faults
+    assert [r.error for r in node.acknowledged[-1].results] == [None, None]
+    assert node.limits["a"] == 200.0
+
+
 def test_a_released_lease_does_not_come_back_after_a_reboot():
     node = Node()
     node.order({"a": 200.0}, 600.0, slot=RestoreSlot(60.0, 60.0))
