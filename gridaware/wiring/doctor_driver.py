@@ -81,9 +81,7 @@ def _boards(driver: Driver, gpus: Sequence[GpuIdentity]) -> Iterator[Line]:
         yield "warn", "persistence", fact, PERSISTENCE_FIX
     for index, state in states.items():
         if state.slices:
-            fact = (
-                f"GPU {index} has {len(state.slices)} MIG slices: its board is limited"
-            )
+            fact = f"GPU {index} has {len(state.slices)} MIG slices: its board is limited"
             yield "ok", "mig", fact, ""
         if state.profiles:
             fact = f"GPU {index}: workload power profiles requested: {', '.join(state.profiles)}"
