@@ -116,20 +116,9 @@ class Tracker:
         if self.at_seconds is None:
             began = _began(now_seconds, interval_from_seconds, interval_seconds)
             ends = _ends(began, interval_seconds, until_seconds)
-            return replace(
-                self,
-                at_seconds=now_seconds,
-                margin=max(self.margin, _least_margin(ends - began) + unsure),
-                measured_watts=measured_watts,
-                expected_watts=expected_watts,
-                settled_watts=expected_watts,
-                quiet_until_seconds=now_seconds + SETTLE_SECONDS,
-                interval_began_seconds=began,
-                interval_seconds=interval_seconds,
-                interval_ends_seconds=ends,
-                excess_joules=0.0,
-                saved_watts=0.0,
-            )
+            margin = max(self.margin, _least_margin(ends - began) + unsure)
+            span = (began, ends, interval_seconds)
+            return self._begin(now_seconds, measured_watts, expected_watts, margin, span)
         step = min(max(now_seconds - self.at_seconds, 0.0), LONGEST_STEP_SECONDS)
         counted = self._count(
             now_seconds,
@@ -161,6 +150,31 @@ class Tracker:
         if now_seconds < quiet or settled <= 0:
             return state
         return state._learn(step, measured_watts / settled - 1.0, least)
+
+    def _begin(
+        self,
+        now: float,
+        measured_watts: float,
+        expected_watts: float,
+        margin: float,
+        interval: tuple[float, float, float],
+    ) -> "Tracker":
+        """The first reading while a target holds: nothing is owed yet, and nothing is settled."""
+        began, ends, seconds = interval
+        return replace(
+            self,
+            at_seconds=now,
+            margin=margin,
+            measured_watts=measured_watts,
+            expected_watts=expected_watts,
+            settled_watts=expected_watts,
+            quiet_until_seconds=now + SETTLE_SECONDS,
+            interval_began_seconds=began,
+            interval_seconds=seconds,
+            interval_ends_seconds=ends,
+            excess_joules=0.0,
+            saved_watts=0.0,
+        )
 
     def asked_watts(self, target_watts: float) -> float:
         """What to ask the planner for, so that the mean of the interval meets ``target_watts``."""

@@ -223,7 +223,7 @@ def _clock(question: Question) -> Iterator[Check]:
 
 def _meters(question: Question) -> Iterator[Check]:
     """Reads each meter of the site once, as the controller does, and says what it shows."""
-    from gridaware.wiring.meter_reader import open_meter
+    from gridaware.wiring.meter_reader import open_section
     from gridaware.wiring.sections import DEVICE_SUM
 
     site = question.settings.site
@@ -236,7 +236,7 @@ def _meters(question: Question) -> Iterator[Check]:
             continue
         name = f"meters.{section.name}"
         try:
-            meter = open_meter(section.module, section.options)
+            meter = open_section(section)
             try:
                 reading, energy = meter.read()
             finally:

@@ -11,13 +11,21 @@ from typing import Protocol, cast
 from gridaware.clock import Clock
 from gridaware.control.meters import MeterOrder, MeterSpec
 from gridaware.control.ports import Meter
+from gridaware.devices.metersum import SumMeter
 from gridaware.domain.errors import ConfigError, GridawareError, Unavailable
 from gridaware.domain.reading import EnergyReading, Reading
 from gridaware.wiring.config import Settings
 from gridaware.wiring.data import data_path
-from gridaware.wiring.sections import DEVICE_SUM
+from gridaware.wiring.sections import DEVICE_SUM, MeterSection
 
-__all__ = ["Heard", "MeterReader", "meter_order", "meter_readers", "open_meter"]
+__all__ = [
+    "Heard",
+    "MeterReader",
+    "meter_order",
+    "meter_readers",
+    "open_meter",
+    "open_section",
+]
 
 LONGEST_PACE_SECONDS = 60.0
 _log = logging.getLogger(__name__)
@@ -55,6 +63,18 @@ def open_meter(module: str, options: Mapping[str, str]) -> Meter:
     return cast("Meter", opened)
 
 
+def open_section(section: MeterSection) -> Meter:
+    """The meter that a section of the settings names, or the sum of its parts.
+
+    Raises:
+        ConfigError: as :func:`open_meter`.
+        Unavailable: as :func:`open_meter`.
+    """
+    if not section.parts:
+        return open_meter(section.module, section.options)
+    return SumMeter([open_meter(part.module, part.options) for part in section.parts])
+
+
 def _own_map(name: str) -> Path:
     folder = data_path("configs") / "meters"
     known = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -88,7 +108,7 @@ def meter_readers(
         ConfigError: a module or an option is wrong.
     """
     return [
-        MeterReader(section.name, section.module, section.options, clock, heard, hz)
+        MeterReader(section.name, partial(open_section, section), clock, heard, hz)
         for section in settings.site.meters
         if section.module != DEVICE_SUM
     ]
@@ -100,8 +120,7 @@ class MeterReader:
     def __init__(
         self,
         name: str,
-        module: str,
-        options: Mapping[str, str],
+        opens: Callable[[], Meter],
         clock: Clock,
         heard: Heard,
         hz: Callable[[], float],
@@ -112,7 +131,7 @@ class MeterReader:
             ConfigError: the module or an option is wrong.
         """
         self.name = name
-        self._open = partial(open_meter, module, options)
+        self._open = opens
         self._clock = clock
         self._heard = heard
         self._hz = hz

@@ -21,6 +21,7 @@ from gridaware.feeds.secrets import REFERENCE_PATTERN
 
 __all__ = [
     "DEVICE_SUM",
+    "METER_SUM",
     "AgentsSection",
     "ControlSection",
     "FeedSection",
@@ -107,6 +108,8 @@ class RampSection(_Section):
 
 DEVICE_SUM = "device_sum"
 """The module that is none: the sum of the GPUs' sensors, through the overhead model."""
+METER_SUM = "meter_sum"
+"""The module of a meter that is the sum of its parts."""
 OLD_DEVICE_SUM = "gridaware.devices.device_sum"
 """Its name while a site could have one meter."""
 
@@ -115,19 +118,36 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+class MeterPartSection(_Section):
+    """One of the meters that enclose the site together."""
+
+    module: str = Field(min_length=1, max_length=256)
+    """Import path of a module with `open_meter`."""
+    options: dict[str, Annotated[str, BeforeValidator(_text)]] = {}
+    """Handed to `open_meter`; docs/devices.md lists those of each module."""
+
+
 class MeterSection(_Section):
     """One meter of the site. The first in the order that is well is believed."""
 
     name: str = Field(min_length=1, max_length=32, pattern=r"^[a-z0-9][a-z0-9_-]*$")
     """Shown in status, alarms and reports."""
     module: str = Field(min_length=1, max_length=256)
-    """Import path of a module with `open_meter`; `device_sum` adds up the GPUs and the overhead."""
+    """Import path of a module with `open_meter`, `device_sum` or, with `parts`, `meter_sum`."""
     options: dict[str, Annotated[str, BeforeValidator(_text)]] = {}
     """Handed to `open_meter`; docs/devices.md lists those of each module."""
+    parts: tuple[MeterPartSection, ...] = Field(default=(), max_length=64)
+    """Of a `meter_sum`: meters that enclose the site together, such as two feeds or every PDU."""
     accuracy_share: Annotated[_Number, Field(gt=0, lt=1)] | None = None
     """The truth lies within ± this share of a reading; unset: what the meter says of itself."""
     stale_seconds: Annotated[_Number, Field(ge=1, le=3600)] = 5.0
     """An older reading is none; for a meter that is scraped, more than twice the interval."""
+
+    @model_validator(mode="after")
+    def _has_parts(self) -> "MeterSection":
+        if (self.module == METER_SUM) != bool(self.parts):
+            raise ValueError("parts are those of a meter_sum, and it has at least one")
+        return self
 
 
 class SiteSection(_Section):

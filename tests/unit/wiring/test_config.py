@@ -283,6 +283,8 @@ def test_the_one_meter_of_older_settings_is_an_order_of_one(tmp_path: Path) -> N
         ("{meter: {module: a}, meters: []}", "not both"),
         ("{meters: [{name: a, module: x}, {name: a, module: y}]}", "given twice"),
         ("{meters: [{name: a, module: device_sum}, {name: b, module: device_sum}]}", "one sum"),
+        ("{meters: [{name: a, module: x, parts: [{module: y}]}]}", "parts"),
+        ("{meters: [{name: a, module: meter_sum}]}", "parts"),
         ("{meters: [{name: A b, module: x}]}", "name"),
         ("{meters: [{name: a}]}", "module"),
         ("{meters: [{name: a, module: x, accuracy_share: 2}]}", "accuracy_share"),

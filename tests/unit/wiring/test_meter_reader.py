@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -69,7 +70,8 @@ class Scripted:
 
 def reader(heard: Heard, name: str = "main") -> MeterReader:
     clock = ManualClock(NOON)
-    return MeterReader(name, "meter_of_a_test", {}, clock, heard, lambda: 500.0)
+    opens = partial(open_meter, "meter_of_a_test", {})
+    return MeterReader(name, opens, clock, heard, lambda: 500.0)
 
 
 def test_a_failure_is_told_and_reading_goes_on(module, caplog) -> None:
