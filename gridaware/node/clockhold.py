@@ -17,7 +17,7 @@ from gridaware.node.term import Term
 
 __all__ = ["ClockHolds"]
 
-_FOR_GOOD = frozenset({"DeviceNotSupported", "DeviceNoPermission", "DeviceOutOfRange"})
+_FOR_GOOD = frozenset({"DeviceNotSupported", "DeviceOutOfRange"})
 
 
 @dataclass(slots=True)

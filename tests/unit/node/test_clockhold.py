@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gridaware.domain.fleet import ClockRange, LimitRange
 from gridaware.domain.lease import Lease, RestoreSlot
@@ -189,7 +191,7 @@ def test_a_lock_that_a_reboot_or_reload_has_taken_is_not_undone_twice(boot, epoc
     assert node.locks["a"] == 1200.0
 
 
-@pytest.mark.parametrize("kind", ["DeviceNotSupported", "DeviceNoPermission"])
+@pytest.mark.parametrize("kind", ["DeviceNotSupported", "DeviceOutOfRange"])
 def test_a_refusal_for_good_is_told_once_and_not_tried_again(kind):
     node = Node()
     node.refuse = ("device-says-no", kind)
@@ -200,9 +202,10 @@ def test_a_refusal_for_good_is_told_once_and_not_tried_again(kind):
     assert "LockClocks" not in node.order
 
 
-def test_a_lock_that_fails_is_tried_again_ever_more_rarely():
+@pytest.mark.parametrize("kind", ["DeviceError", "DeviceNoPermission"])
+def test_a_lock_that_fails_is_tried_again_ever_more_rarely(kind):
     node = Node()
-    node.refuse = ("device-error", "DeviceError")
+    node.refuse = ("device-bad", kind)
     node.lease([("a", 900.0)], 600.0)
     node.order.clear()
     node.until(60.0)
@@ -239,3 +242,57 @@ def test_a_hung_gpu_is_unlocked_once_it_answers_again():
     assert node.locks["a"] == 900.0, "nothing is written to a GPU that hangs"
     node.find()
     assert node.locks["a"] is None
+
+
+def reload(node: Node) -> None:
+    node.locks["a"], node.epoch = None, node.epoch + "+"
+    node.find()
+
+
+def lose_driver(node: Node) -> None:
+    node.carry(node.holder.on_driver_gone(node.now))
+    node.find()
+
+
+MISHAPS = {
+    "the agent is killed": Node.start,
+    "a fresh child takes over": Node.find,
+    "the driver is reloaded": reload,
+    "the driver goes and comes": lose_driver,
+    "a call hangs": lambda node: node.carry(node.holder.on_hung(["a"], node.now)),
+    "the journal's disk refuses": lambda node: node.carry(node.holder.on_journal_failed(node.now)),
+    "locks fail": lambda node: setattr(node, "refuse", ("device-error", "DeviceError")),
+    "locks work": lambda node: setattr(node, "refuse", None),
+}
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("lock"), st.floats(210.0, 1410.0)),
+        st.tuples(st.just("cap"), st.floats(100.0, 400.0)),
+        st.tuples(st.just("pass"), st.floats(0.1, 40.0)),
+        st.tuples(st.sampled_from(sorted(MISHAPS)), st.just(0.0)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_whatever_happens_no_lock_is_set_unrecorded_and_none_outlives_its_lease(steps):
+    node = Node()
+    for step, number in steps:
+        if step == "lock":
+            node.lease([("a", number)], 30.0)
+        elif step == "cap":
+            node.lease([], 30.0, limits=[("a", number)])
+        elif step == "pass":
+            node.until(node.now - 100.0 + number)
+        else:
+            MISHAPS[step](node)
+        held = dict(node.record.clocks_mhz) if node.record else {}
+        assert node.locks["a"] is None or "a" in held
+    node.refuse = None
+    node.find()  # whatever hung answers again
+    node.until(node.now)  # a hundred seconds more
+    assert node.locks["a"] is None
+    assert not node.record or node.record.clocks_mhz == ()
+    assert not node.holder.holding
