@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gridaware.control import arming, events, fleet, jobs, power, readings, signals
+from gridaware.control import arming, events, firing, fleet, jobs, power, readings, signals
 from gridaware.control.fired import on_fired
 from gridaware.control.instructions import Instruction
 from gridaware.control.released import note_releases, release_fleet
@@ -123,11 +123,11 @@ def _signal(turn: Turn, stimulus: SignalReceived) -> None:
 
 def _answer_grid(turn: Turn, *, urgent: bool) -> None:
     """What is armed answers first; the plan answers what nothing armed, or not all of it, did."""
-    shot = arming.fire(turn)
+    shot = firing.fire(turn)
     if shot is None or not shot.enough:
         power.steer(turn, urgent=urgent or shot is not None)
     if shot is not None and not shot.enough:
-        arming.note_shot(turn, shot)
+        firing.note_shot(turn, shot)
 
 
 def _event_commanded(turn: Turn, stimulus: EventCommanded) -> None:
