@@ -154,8 +154,7 @@ class LeaseHolder:
         self._heard_at = now
         if (known := self._known(desired, now)) is not None:
             return known
-        self.epoch, self.sequence = desired.controller_epoch, desired.sequence
-        self.decision_id = desired.decision_id
+        self._obey(desired, now)
         reminded = remind(self._holds, desired.found_watts) if self.fresh else []
         self.fresh = False
         self._take(desired, now, wall)
@@ -166,37 +165,28 @@ class LeaseHolder:
         """Hold these responses ready, and no others; told once they are in the journal."""
         if armed.controller_epoch < self.epoch:
             return [self._fence(armed.controller_epoch)]
-        if (wrong := self.armed.take(armed, now, wall)) is not None:
+        if wrong := self.armed.take(armed, now, wall):
             return [Fault("armed-refused", None, f"revision {armed.revision}: {wrong}")]
         return [*self._settle(now), ArmedHeld(armed.controller_epoch, armed.revision)]
 
     def trigger(self, trigger: Trigger, now: float, wall: datetime) -> list[Action]:
         """The controller fires an armed response: what follows is what follows a Desired."""
-        epoch = trigger.controller_epoch
-        if epoch < self.epoch:
-            return [self._fence(epoch)]
+        if trigger.controller_epoch < self.epoch:
+            return [self._fence(trigger.controller_epoch)]
         if (known := self._known(trigger, now)) is not None:
             return known
-        wanted = (trigger.programme_id, trigger.level)
-        response = self.armed.find(*wanted, now, (epoch, trigger.revision))
+        wanted, revision = (trigger.programme_id, trigger.level), trigger.revision
+        response = self.armed.find(*wanted, now, (trigger.controller_epoch, revision))
         if response is None or self._heard_at is None:
             return [Fault("trigger-refused", None, f"{trigger.decision_id}: {wanted} not armed")]
-        self._heard_at = now
-        self.epoch, self.sequence = epoch, trigger.sequence
-        self.decision_id = trigger.decision_id
+        self._obey(trigger, now)
         self._firing = None
         self._put_in_force(triggered(response, trigger), now, wall)
         self._open_order(now)
         return self._settle(now)
 
     def fire(
-        self,
-        programme_id: str,
-        level: int,
-        now: float,
-        wall: datetime,
-        cause: str,
-        measured: float | None = None,
+        self, programme_id: str, level: int, now: float, wall: datetime, cause: str, measured: float
     ) -> list[Action]:
         """A cause on this node fires an armed response, with or without a controller.
 
@@ -459,15 +449,18 @@ class LeaseHolder:
         if not (lease.limits_watts or lease.clocks_mhz):
             self._term.drop()
             return
-        expires_at = desired.expires_at
-        left = None if expires_at is None else expires_at - desired.sent_at
-        self._term.take(lease, left, now, wall)
+        ends = desired.expires_at
+        self._term.take(lease, None if ends is None else ends - desired.sent_at, now, wall)
 
     def _known(self, order: Desired | Trigger, now: float) -> list[Action] | None:
         """What to do about an order that is not the newest any more; None = it is."""
         if order.controller_epoch != self.epoch or order.sequence > self.sequence:
             return None
         return self._again(now) if order.sequence == self.sequence else []
+
+    def _obey(self, order: Desired | Trigger, now: float) -> None:
+        self.epoch, self.sequence = order.controller_epoch, order.sequence
+        self.decision_id, self._heard_at = order.decision_id, now
 
     def _again(self, now: float) -> list[Action]:
         """The newest Desired came once more: answer again, extend nothing."""

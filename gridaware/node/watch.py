@@ -58,13 +58,7 @@ class Holder(Protocol):
         ...
 
     def fire(
-        self,
-        programme_id: str,
-        level: int,
-        now: float,
-        wall: datetime,
-        cause: str,
-        measured: float | None = None,
+        self, programme_id: str, level: int, now: float, wall: datetime, cause: str, measured: float
     ) -> list[Action]:
         """Put an armed response in force."""
         ...

@@ -18,7 +18,7 @@ from gridaware.control.state import State
 from gridaware.domain import wire
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.job import JobSpec, Placement, Tier
-from gridaware.domain.lease import Lease, RestoreSlot
+from gridaware.domain.lease import ArmedResponse, Lease, RestoreSlot, ScheduledResponse
 from gridaware.domain.programme import FeedSpec
 
 LEASE = Lease("d1-1", (("g", 200.0),), None, RestoreSlot(1.0, 2.0), event_ids=("f.e",))
@@ -45,6 +45,10 @@ INSTRUCTIONS = (
     ),
     i.SettleEvent("f.e", True),
     i.Publish("job", "j"),
+    i.SendArms(
+        "n1", 2, 900.0, (ArmedResponse("p", 1, 0.2, LEASE),), (ScheduledResponse(60.0, LEASE),)
+    ),
+    i.SendTrigger("n1", wire.Trigger(1, 4, "d1-2", 2, "p", 1, "f.e", None)),
 )
 
 
@@ -72,6 +76,8 @@ def stimuli(bench) -> tuple:
         wire.Acknowledged("n1", 1, 1, "d1-1", (result,), True, wall),
         wire.JobGone("n1", "j", 1, 0, 7, (8,)),
         wire.CheckpointReport("n1", "r1-1", "j", 1, "saved", 5, "/p"),
+        wire.ArmedAcknowledged("n1", 1, 2),
+        wire.Fired("n1", "p", 1, 0.2, "frequency-p-1", "frequency", 49.6, wall, 0.1, None),
     )
     return tuple((seen | {type(thing): thing for thing in more}).values())
 
