@@ -50,6 +50,7 @@ class BoardNews:
         """What a new driver child found and was not told yet; what has gone is forgotten."""
         self._latency_seconds = {d.gpu_id: d.pace.latency_seconds for d in inventory.devices}
         now = [Fault(code, None, words) for code, words in inventory.faults]
+        now += _read_only(inventory)
         now += [fault for device in inventory.devices for fault in _about(device)]
         known = self._told
         self._told = {(fault.gpu_id or "", fault.message) for fault in now}
@@ -58,6 +59,19 @@ class BoardNews:
     def look(self, tick: Tick) -> list[Fault]:
         """GPUs whose power does not obey their limit."""
         return self._watch.look(tick)
+
+
+def _read_only(inventory: Inventory) -> Iterator[Fault]:
+    """Which capability is missing, once for all boards of the node."""
+    readable = [d for d in inventory.devices if d.limits is not None and d.error_code is None]
+    locked = [str(device.index) for device in readable if not device.can_set]
+    if locked:
+        yield Fault(
+            "device-no-permission",
+            None,
+            f"limits of GPUs {', '.join(locked)} can only be read: setting them needs root, in a "
+            "container CAP_SYS_ADMIN; their jobs can only be paused",
+        )
 
 
 def _about(device: Device) -> Iterator[Fault]:

@@ -30,7 +30,10 @@ def test_each_state_is_told_once_and_again_once_it_has_changed():
 
 def test_persistence_of_boards_that_are_only_read_is_nobodys_worry():
     boards = (BoardState(persistence=False), BoardState(persistence=None))
-    assert BoardNews().faults(inventory(*boards, can_set=False)) == []
+    told = BoardNews().faults(inventory(*boards, can_set=False))
+    assert codes(told) == [("device-no-permission", None)]
+    assert "GPUs 0, 1" in told[0].message
+    assert "CAP_SYS_ADMIN" in told[0].message
     assert codes(BoardNews().faults(inventory(*boards))) == [("persistence-off", "g0")]
 
 
