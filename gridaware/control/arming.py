@@ -72,8 +72,10 @@ def refresh(turn: Turn) -> None:
     if not state.site.act or not state.meter:
         return
     busy = turn.now.seconds < state.busy_until_seconds
-    if busy and turn.now.seconds - armoury.began_seconds < 2 * REFRESH_SECONDS:
-        _renew(turn)  # a response is under way: its ticks have no time to spare
+    fresh = turn.now.seconds - armoury.began_seconds < 2 * REFRESH_SECONDS
+    if (busy and fresh) or state.ride.frozen(turn.now.seconds):
+        # A response is under way and its ticks have no time to spare, or readings say nothing now.
+        _renew(turn)
         return
     if not armoury.pending:
         wanted = _wanted(turn)
