@@ -213,3 +213,13 @@ def test_bug_07_zeus_109_words_that_mean_no_gpu_name_none(device) -> None:
 def test_indices_count_within_the_boards_that_ray_was_given() -> None:
     """A node started with CUDA_VISIBLE_DEVICES=2,0 calls board 2 its GPU 0."""
     assert resolve_gpus(("0",), (BOARDS[2], BOARDS[0])) == (BOARDS[2],)
+
+
+@pytest.mark.parametrize(
+    ("variable", "owned"),
+    [("2", (BOARDS[2],)), ("2,0", (BOARDS[2], BOARDS[0])), ("", ()), ("-1", ()), ("1,-1,0", None)],
+)
+def test_bug_05_codecarbon_712_only_the_boards_of_cuda_visible_devices_are_a_jobs(variable, owned):
+    """CUDA takes what stands before the first word that names no device."""
+    expected = (BOARDS[1],) if owned is None else owned
+    assert resolve_gpus(visible_devices(variable) or (), BOARDS) == expected
