@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from gridaware.domain.lease import ArmedResponse, ScheduledResponse
+from gridaware.domain.lease import ArmedResponse, RestoreSlot, ScheduledResponse
 
 __all__ = ["Armoury", "Level", "NodeArms"]
 
@@ -40,11 +40,13 @@ class Level:
     """Of the jobs that it caps, as a decision keeps them."""
     limits_watts: dict[str, dict[str, float]]
     """Node → GPU → limit."""
+    slots: dict[str, RestoreSlot]
+    """Node → its part of the way back from them."""
 
 
 @dataclass(slots=True)
 class Armoury:
-    """The plans behind what is armed. They are made over several ticks, and handed out together."""
+    """The plans behind what is armed. They are made, and then handed out, over several ticks."""
 
     revision: int = 0
     levels: list[Level] = field(default_factory=list)
@@ -53,6 +55,8 @@ class Armoury:
     """Of the cycle that is under way."""
     pending: list[tuple[str, int, str]] = field(default_factory=list)
     """(programme, level, event) still to be planned in this cycle."""
+    waiting: list[str] = field(default_factory=list)
+    """Nodes that have still to be given their part of the last one."""
     began_seconds: float = -1e9
     """When the last cycle began, with what it then saw of the site."""
     seen: int = 0

@@ -10,6 +10,7 @@ Accepted events whose windows still lie ahead are armed in the same way, with th
 begin them by themselves should no controller be there by then.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
@@ -45,8 +46,9 @@ DRAW_MOVED = 0.01
 CAP_MOVED = 0.01
 """Share of the draw, and of a cap, from which on what is armed counts as another."""
 WATT = 1.0
-JOBS_A_TICK = 2000
-"""Jobs planned for in one tick, over all levels: arming must not keep the loop from its pace."""
+JOBS_A_TICK, NODES_A_TICK = 2000, 1000
+"""Jobs planned for in one tick, over all levels, and nodes given their part in one: arming must not
+keep the loop from its pace."""
 ON_GPUS = {JobState.RUNNING, JobState.CAPPED, JobState.STALLED, JobState.PAUSING}
 CAPPED = {ActionKind.SET_CAP, ActionKind.PAUSE, ActionKind.LOCK_CLOCKS}
 
@@ -77,6 +79,9 @@ def refresh(turn: Turn) -> None:
         # A response is under way and its ticks have no time to spare, or readings say nothing now.
         _renew(turn)
         return
+    if armoury.waiting:
+        _hand_out_some(turn)
+        return
     if not armoury.pending:
         wanted = _wanted(turn)
         if not (wanted or armoury.levels) or not _due(turn, wanted):
@@ -89,7 +94,8 @@ def refresh(turn: Turn) -> None:
         _plan_some(turn)
     if not armoury.pending:
         armoury.levels, armoury.draft = armoury.draft, []
-        _hand_out(turn)
+        armoury.waiting = list(state.nodes)
+        _hand_out_some(turn)
 
 
 def _wanted(turn: Turn) -> list[tuple[str, int, str]]:
@@ -215,6 +221,7 @@ def _planned(
     )
     policy = state.site.policy
     plan = STRATEGIES.get(policy.strategy)(situation, policy.params)
+    limits = _limits_of(state, plan, question)
     return Level(
         programme_id=programme.programme_id,
         level=level,
@@ -237,7 +244,8 @@ def _planned(
             for a in plan.actions
             if a.kind in CAPPED
         ),
-        limits_watts=_limits_of(state, plan, question),
+        limits_watts=limits,
+        slots=_slots(state, limits),
     )
 
 
@@ -264,16 +272,20 @@ def _hold_seconds(programme: Programme) -> float | None:
 # Handing out -----------------------------------------------------------------------------------
 
 
-def _hand_out(turn: Turn) -> None:
-    """Give each node its part of the plans, where that is another than what it holds."""
-    state = turn.state
-    slots = [_slots(state, level) for level in state.armoury.levels]
-    for node_id, node in state.nodes.items():
-        if not node.node.connected:
+def _hand_out_some(turn: Turn) -> None:
+    """Give the next nodes their part of the plans, where that is another than what they hold."""
+    state, armoury = turn.state, turn.state.armoury
+    now, armoury.waiting = armoury.waiting[:NODES_A_TICK], armoury.waiting[NODES_A_TICK:]
+    levels = [
+        level for level in armoury.levels if not level.event_id or level.event_id in state.events
+    ]
+    for node_id in now:
+        node = state.nodes.get(node_id)
+        if node is None or not node.node.connected:
             continue
         responses, scheduled = [], []
-        for level, by_node in zip(state.armoury.levels, slots, strict=True):
-            lease = _lease(turn, level, node_id, by_node.get(node_id, RestoreSlot()))
+        for level in levels:
+            lease = _lease(turn, level, node_id)
             programme = state.site.programme(level.programme_id)
             if not level.event_id:
                 responses.append(
@@ -291,16 +303,15 @@ def _hand_out(turn: Turn) -> None:
             _send(turn, node_id, node, tuple(responses), tuple(scheduled))
 
 
-def _slots(state: State, level: Level) -> dict[str, RestoreSlot]:
+def _slots(state: State, limits_watts: Mapping[str, Mapping[str, float]]) -> dict[str, RestoreSlot]:
     raised = {
         node_id: state.nodes[node_id].raised_watts(limits)
-        for node_id, limits in level.limits_watts.items()
-        if node_id in state.nodes
+        for node_id, limits in limits_watts.items()
     }
     return restore_slots(raised, state.site.ramp.up_watts_per_minute, state.site.overhead.slope)
 
 
-def _lease(turn: Turn, level: Level, node_id: str, slot: RestoreSlot) -> Lease:
+def _lease(turn: Turn, level: Level, node_id: str) -> Lease:
     """The lease that waits on a node."""
     programme = turn.state.site.programme(level.programme_id)
     duration = _hold_seconds(programme)
@@ -313,7 +324,7 @@ def _lease(turn: Turn, level: Level, node_id: str, slot: RestoreSlot) -> Lease:
         lease_id=f"armed-{level.event_id}" if level.event_id else "armed",
         limits_watts=tuple(level.limits_watts.get(node_id, {}).items()),
         duration_seconds=duration,
-        slot=slot,
+        slot=level.slots.get(node_id, RestoreSlot()),
         signal_loss=programme.signal_loss,
         event_ids=event_ids,
     )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gridaware.control import arming
 from gridaware.control.codec import encode, to_builtins
 from gridaware.control.instructions import (
     Alarm,
@@ -211,6 +212,19 @@ def test_arms_are_given_anew_half_way_through_their_lease(make_site) -> None:
             assert instruction.seconds == 900.0
             again.setdefault(instruction.node_id, bench.seconds)
     assert again == pytest.approx(due, abs=1.0)
+
+
+def test_a_large_site_is_planned_for_and_given_its_arms_over_several_ticks(
+    make_site, monkeypatch
+) -> None:
+    monkeypatch.setattr(arming, "JOBS_A_TICK", 1)
+    monkeypatch.setattr(arming, "NODES_A_TICK", 1)
+    bench = make_site()
+    bench.leave("j")
+    ticks = [{i.node_id for i in bench.of(SendArms, bench.tick())} for _ in range(7)]
+    # A level a tick, and with the last of the four the first node; the other has nothing new.
+    assert ticks == [set(), set(), set(), {"n1"}, set(), set(), set()]
+    assert all(not r.lease.limits_watts for r in levels_of(bench).values())
 
 
 def test_a_site_whose_ramp_binds_on_the_way_down_arms_only_what_is_exempt(make_site) -> None:
