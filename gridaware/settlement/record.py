@@ -30,7 +30,8 @@ __all__ = [
     "ResponseRecord",
 ]
 
-STAY_SECONDS = 2.0
+STAY_SECONDS = 1.0
+"""Silicon that undershoots has settled within half of it."""
 WITHIN_SHARE = 0.06
 """5 % of sensor gain (arXiv 2312.02741) and the noise of one reading."""
 ACCEPTED_WATTS = 1.0
