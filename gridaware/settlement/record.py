@@ -107,10 +107,17 @@ class Recorder:
     Args:
         decision_id: its first decision.
         limits_watts: what that gave to each GPU, by node.
+        sequences: by node, of the frame that said so; an acknowledgement of a later one counts too.
     """
 
-    def __init__(self, decision_id: str, limits_watts: Mapping[str, Mapping[str, float]]) -> None:
+    def __init__(
+        self,
+        decision_id: str,
+        limits_watts: Mapping[str, Mapping[str, float]],
+        sequences: Mapping[str, int],
+    ) -> None:
         self.decision_id = decision_id
+        self._sequences = dict(sequences)
         self._gpus = {
             gpu_id: _Gpu(node_id, watts)
             for node_id, limits in limits_watts.items()
@@ -129,7 +136,8 @@ class Recorder:
 
     def acknowledged(self, ack: Acknowledged, now_seconds: float) -> None:
         """Limits were read back on a node."""
-        if ack.decision_id != self.decision_id or not self._open:
+        due = self._sequences.get(ack.node_id)
+        if due is None or ack.sequence < due or not self._open:
             return
         read_back = [r.after_seconds for r in ack.results if r.after_seconds is not None]
         last = max(read_back, default=0.0)

@@ -91,7 +91,7 @@ class Settler:
             known = self._responses.get(event_id)
             if known is None or known.decision_id != track.decision_id:
                 limits = {node_id: state.nodes[node_id].limits_watts for node_id in track.awaiting}
-                self._responses[event_id] = Recorder(track.decision_id, limits)
+                self._responses[event_id] = Recorder(track.decision_id, limits, track.awaiting)
                 while len(self._responses) > RESPONSES:
                     del self._responses[next(iter(self._responses))]
 

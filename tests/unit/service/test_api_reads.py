@@ -366,7 +366,7 @@ def test_metrics_are_named_with_base_units_and_carry_no_job(
 
 def test_each_gpus_clocks_of_each_event_are_counted_once(client, store, noon, clock):
     def report(event: str, final: bool) -> None:
-        recorder = Recorder("d1-1", {"n-0": {"GPU-0": 250.0, "GPU-1": 250.0}})
+        recorder = Recorder("d1-1", {"n-0": {"GPU-0": 250.0, "GPU-1": 250.0}}, {"n-0": 1})
         results = tuple(GpuResult(f"GPU-{i}", 250.0, 250.0, None, 0.001) for i in range(2))
         recorder.acknowledged(Acknowledged("n-0", 1, 1, "d1-1", results, True, noon), 10.04)
         record = msgspec.to_builtins(recorder.record(10.0, 10.004))

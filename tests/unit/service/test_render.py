@@ -239,7 +239,7 @@ def test_the_page_stands_alone(report):
 
 
 def test_the_page_shows_the_four_clocks_gpu_by_gpu_and_what_was_done_about_the_others(report):
-    recorder = Recorder("d", {"n0": {"GPU-0": 250.0, "GPU-1": 250.0}})
+    recorder = Recorder("d", {"n0": {"GPU-0": 250.0, "GPU-1": 250.0}}, {"n0": 1})
     results = (GpuResult("GPU-0", 250.0, 250.0, None, 0.004),)
     recorder.acknowledged(Acknowledged("n0", 1, 1, "d", results, True, START), 5.020)
     step = Escalation(START, "train", "lock-clocks", "ignored", 1, ("GPU-1",), 130.0, 90.0)
