@@ -171,7 +171,7 @@ def pdu_meter(pdu, identity, opened) -> Callable[..., Any]:
         given = {
             "url": f"https://127.0.0.1:{pdu.port}{path}",
             "ca_file": str(identity.ca),
-            "deadline_seconds": str(DEADLINE),
+            "deadline_seconds": "20",  # a busy machine is no bad meter
         }
         opened.append(redfish_pdu.open_meter(given | options))
         return opened[-1]
@@ -265,7 +265,7 @@ def test_a_pdu_that_hangs_is_given_up_within_its_deadline(pdu, pdu_meter) -> Non
     clock = SystemClock()
     before = clock.monotonic_seconds()
     with pytest.raises(TimedOut):
-        pdu_meter().read()
+        pdu_meter(deadline_seconds=str(DEADLINE)).read()
     assert clock.monotonic_seconds() - before < PATIENCE
 
 
@@ -320,7 +320,7 @@ def series(server: Server, **values: str) -> None:
 def prom(server, opened) -> Callable[..., Any]:
     def make(**options: str):
         given = {"url": f"http://127.0.0.1:{server.port}", "query": "watts"}
-        opened.append(prometheus.open_meter(given | {"deadline_seconds": str(DEADLINE)} | options))
+        opened.append(prometheus.open_meter(given | {"deadline_seconds": "20"} | options))
         return opened[-1]
 
     return make
@@ -390,7 +390,7 @@ def test_a_server_that_hangs_is_given_up_within_one_deadline(server, prom) -> No
     clock = SystemClock()
     before = clock.monotonic_seconds()
     with pytest.raises(TimedOut):
-        prom().read()
+        prom(deadline_seconds=str(DEADLINE)).read()
     assert clock.monotonic_seconds() - before < PATIENCE
 
 
