@@ -348,7 +348,7 @@ def _explain(track: JobTrack, group: _Group) -> None:
     elif any(follow.deeper_watts is not None for follow in follows):
         track.plan_reason = _REASONS[Rung.DEEPER_CAP]
     else:
-        if group.cause != Astray.UNREACHABLE:
+        if group.cause != Astray.UNREACHABLE and len(group.gpus) == len(track.job.gpu_ids):
             track.plan_reason, track.plan_numbers = "SpareNotFollowing", (track.draw_watts,)
         return
     track.plan_numbers = (float(len(group.gpus)), group.excess_watts, group.cap_watts)

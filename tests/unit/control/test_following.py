@@ -262,3 +262,50 @@ def test_a_job_of_which_one_gpu_does_not_follow_keeps_its_work_while_others_give
     assert bench.state.meter_watts <= event(bench).limit_watts
     assert not bench.of(StopJob)
     assert not bench.of(SendCheckpoint)
+
+
+def test_a_lock_is_tried_again_after_two_minutes_and_let_go_where_the_cap_is_obeyed(bench) -> None:
+    board = ClockRange(210.0, 1410.0)
+    gpus = tuple(
+        Gpu(f"g1{i}", i, "NVIDIA A100", LimitRange(100.0, 400.0, 400.0), 400.0, clocks=board)
+        for i in range(4)
+    )
+    bench.hello(1, gpus=gpus)
+    bench.start_job(tier=Tier.FLEX_3, pausable=False)
+    bench.stubborn["g10"] = 380.0
+    bench.post(bench.signal(depth=0.25, seconds=600.0))
+    run(bench, 8.0)
+    assert bench.state.nodes["n1"].lease.clocks_mhz
+    bench.stubborn["g10"] = 90.0  # under the lock nobody can see whether it would obey its cap
+    for _ in range(110):
+        acknowledge(bench)
+        bench.tick(1.0)
+    assert bench.state.nodes["n1"].lease.clocks_mhz
+    del bench.stubborn["g10"]
+    for _ in range(20):
+        acknowledge(bench)
+        bench.tick(1.0)
+    assert not bench.state.nodes["n1"].lease.clocks_mhz
+    assert not bench.state.gpus["g10"].astray
+    assert len(set(limits(bench).values())) == 1
+
+
+def test_a_limit_that_its_driver_refuses_is_told_apart_from_one_that_is_ignored(bench) -> None:
+    bench.start_job(tier=Tier.FLEX_3, pausable=False)
+    bench.stubborn["g10"] = 380.0
+    bench.post(bench.signal(depth=0.25))
+    for _ in range(60):
+        for node_id, node in bench.state.nodes.items():
+            results = tuple(
+                GpuResult(g, w, None if g == "g10" else w, "device-error" if g == "g10" else None)
+                for g, w in node.limits_watts.items()
+            )
+            ack = Acknowledged(
+                node_id, 1, node.sequence, node.decision_id, results, True, bench.now().wall
+            )
+            bench.post(ack)
+        bench.tick(0.1)
+    assert bench.state.gpus["g10"].follow.astray == "refused"
+    assert rungs(bench) == []  # a deeper cap would be refused, too, and it has no clock lock
+    assert bench.state.meter_watts <= event(bench).limit_watts * 1.01
+    assert job(bench).plan_reason.startswith("Cap")  # of the three that do follow
