@@ -188,15 +188,17 @@ def joined(
         now: boot seconds.
 
     Returns:
-        The lease to hold, and for how long (None = until signal loss lets go). Its slot is the sum
-        of both: slots follow one another in the same order in each, so their sums do, too, and the
-        longer one has room for both raises. What fires again, as a droop does, has one way back.
+        The lease to hold, and for how long (None = until signal loss lets go). Its slot is that of
+        whichever is stricter everywhere, else the sum of both: slots follow one another in the same
+        order in each, so their sums do, too, and the longer one has room for both raises. What fires
+        again beside another event, as a droop does, keeps its way back.
     """
-    limits = dict(lease.limits_watts)
+    fired, levels = dict(lease.limits_watts), {}
     for hold in holds:
         gpu_id, found = hold.gpu_id, hold.found_watts
         if found is not None and (level := term.level_watts(gpu_id, found, now)) < found:
-            limits[gpu_id] = min(limits.get(gpu_id, level), level)
+            levels[gpu_id] = level
+    limits = fired | {g: min(fired.get(g, watts), watts) for g, watts in levels.items()}
     lease = replace(
         lease,
         limits_watts=tuple(limits.items()),
@@ -205,9 +207,9 @@ def joined(
     held, seconds = term.lease, lease.duration_seconds
     if held is None:
         return lease, None if seconds is None else timedelta(seconds=seconds)
-    if held.event_ids == lease.event_ids:
+    if limits == fired:
         slot = lease.slot
-    elif set(lease.event_ids) <= set(held.event_ids):
+    elif limits == levels or set(lease.event_ids) <= set(held.event_ids):
         slot = held.slot
     else:
         slot = RestoreSlot(

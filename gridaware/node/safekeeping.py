@@ -17,7 +17,9 @@ class Safekeeping:
         self.retry_at = float("-inf")
         """After a record that could not be written: boot seconds of the next try."""
         self._record = record
-        self._ahead = {gpu.gpu_id: gpu.found_watts for gpu in record.ahead} if record else {}
+        kept = (*record.gpus, *record.ahead) if record else ()
+        self._ahead = {gpu.gpu_id: gpu.found_watts for gpu in kept}
+        """GPU → found limit, of all that have been in each record since one that was durable."""
         self._unsafe: frozenset[str] = frozenset()
         """GPUs whose found limit was in the last record for the first time."""
 
@@ -44,7 +46,8 @@ class Safekeeping:
             if self._ahead.get(gpu.gpu_id) != gpu.found_watts
         }
         self._unsafe = frozenset([h.gpu_id for h in ours if not h.safe]) | fresh.keys()
-        self._ahead |= fresh
+        # A record that leaves a GPU out lets its found limit go from the disk, too.
+        self._ahead = {g.gpu_id: g.found_watts for g in (*record.gpus, *record.ahead)}
         for hold in ours:
             hold.safe = True
         self._record = record

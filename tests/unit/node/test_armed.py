@@ -317,6 +317,21 @@ def test_a_droop_that_fires_again_and_again_has_one_way_back() -> None:
     assert agent.holder.lease.slot == RestoreSlot(30.0, 13.0)
 
 
+def test_whichever_is_stricter_everywhere_has_its_own_slot() -> None:
+    agent = Agent()
+    agent.arm({"a": 300.0}, {"a": 150.0, "b": 150.0}, slot=RestoreSlot(10.0, 5.0))
+    agent.desire({"a": 200.0}, 100.0, slot=RestoreSlot(20.0, 8.0))
+    agent.fire(0)
+    lease = agent.holder.lease
+    assert lease is not None
+    assert lease.slot == RestoreSlot(20.0, 8.0)
+    agent.fire(1)
+    agent.trigger(1)  # control takes over what is fired already
+    lease = agent.holder.lease
+    assert lease is not None
+    assert lease.slot == RestoreSlot(10.0, 5.0)
+
+
 def test_firing_on_the_way_back_holds_what_has_not_come_back_yet() -> None:
     agent = Agent()
     agent.arm({"a": 300.0, "b": 300.0})

@@ -4,7 +4,7 @@ The world below is the hardware and the operating system: it executes writes lat
 kills the agent between any two of its actions, reboots, reloads drivers and loses GPUs.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import settings
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gridaware.domain.fleet import LimitRange
-from gridaware.domain.lease import Lease, RestoreSlot
+from gridaware.domain.lease import ArmedResponse, Lease, RestoreSlot, ScheduledResponse
 from gridaware.domain.programme import SignalLoss
-from gridaware.domain.wire import Desired
+from gridaware.domain.wire import Armed, Desired, Trigger
 from gridaware.node.actions import (
     Acknowledge,
     Device,
@@ -56,6 +56,7 @@ class NodeLife(RuleBasedStateMachine):
         self.sent: list[Desired] = []
         self.standing: dict[str, float] = {}
         self.crash_in: int | None = None
+        self.revision = 0
 
     @initialize(found=st.tuples(*[st.sampled_from([400.0, 350.0, 300.0])] * 3))
     def begin(self, found: tuple[float, ...]) -> None:
@@ -91,7 +92,8 @@ class NodeLife(RuleBasedStateMachine):
                     self.die()
                     return
             if isinstance(action, Journal):
-                known = {g.gpu_id for g in self.record.gpus} if self.record else set()
+                kept = (*self.record.gpus, *self.record.ahead) if self.record else ()
+                known = {g.gpu_id for g in kept}
                 new = {g.gpu_id for g in action.record.gpus} - known
                 assert action.durable or not new, "found limits must be safe first"
                 self.record = action.record
@@ -186,6 +188,75 @@ class NodeLife(RuleBasedStateMachine):
         self.crash_in = None
         if finished:
             self.work_off()
+
+    @precondition(lambda self: self.holder is not None)
+    @rule(
+        levels=st.lists(
+            st.dictionaries(st.sampled_from((*GPUS, "g9")), st.sampled_from([50.0, 217.0, 390.0])),
+            max_size=2,
+        ),
+        seconds=st.sampled_from([None, 3.0, 200.0]),
+        starts_in=st.sampled_from([None, 2.0, 30.0]),
+        expires=st.sampled_from([5.0, 900.0]),
+        ramp=st.sampled_from([0.0, 10.0]),
+    )
+    def armed(self, levels, seconds, starts_in, expires, ramp) -> None:
+        self.revision += 1
+        loss = SignalLoss(10.0, 0.5)
+        leases = [
+            Lease("armed", tuple(limits.items()), seconds, RestoreSlot(1.0, ramp), loss)
+            for limits in levels
+        ]
+        responses = tuple(ArmedResponse("p", n, 0.1, lease) for n, lease in enumerate(leases))
+        scheduled = (
+            ()
+            if starts_in is None
+            else tuple(
+                ScheduledResponse(starts_in, replace(lease, event_ids=(f"f.{n}",)))
+                for n, lease in enumerate(leases)
+            )
+        )
+        until = START + timedelta(seconds=expires)
+        arms = Armed(1, self.revision, START, until, responses, scheduled)
+        self.carry(self.holder.arm(arms, self.now, self.wall))
+
+    @precondition(lambda self: self.holder is not None and self.revision)
+    @rule(
+        level=st.integers(0, 1),
+        seconds=st.sampled_from([None, 3.0, 20.0]),
+        killed_after=st.sampled_from([None, None, 0, 1]),
+        finished=st.booleans(),
+    )
+    def triggered(self, level, seconds, killed_after, finished) -> None:
+        self.sequence += 1
+        name = f"d{self.sequence}"
+        shot = Trigger(1, self.sequence, name, self.revision, "p", level, "f.e", seconds)
+        # What stands all the time is none of a trigger's business.
+        lease = Lease(name, standing_watts=tuple(self.holder._standing.items()))
+        self.sent.append(Desired(1, self.sequence, name, self.wall, self.wall, lease))
+        self.crash_in = killed_after
+        self.carry(self.holder.trigger(shot, self.now, self.wall))
+        self.crash_in = None
+        if finished:
+            self.work_off()
+
+    @precondition(lambda self: self.holder is not None and self.revision)
+    @rule(level=st.integers(0, 1), killed_after=st.sampled_from([None, 0, 1]))
+    def fired(self, level, killed_after) -> None:
+        """By itself: nothing that is held is raised by it."""
+        before = {g: self.holder.target_watts(g, self.now) for g in GPUS}
+        self.crash_in = killed_after
+        self.carry(self.holder.fire("p", level, self.now, self.wall, "frequency", 49.6))
+        self.crash_in = None
+        for gpu_id, watts in before.items():
+            if watts is not None and self.holder is not None:
+                after = self.holder.target_watts(gpu_id, self.now)
+                assert after is None or after <= watts + 1e-6
+
+    @precondition(lambda self: self.holder is not None)
+    @rule()
+    def let_go(self) -> None:
+        self.carry(self.holder.let_go("p", self.now))
 
     @precondition(lambda self: self.holder is not None and self.sent)
     @rule(data=st.data())
@@ -314,7 +385,7 @@ class NodeLife(RuleBasedStateMachine):
             self.read()
             self.pass_time(40.0, working=True)
         self.carry(self.holder.release(self.now, force=True))
-        for _ in range(40):
+        for _ in range(90):
             self.read()
             self.pass_time(1.0, working=True)
             self.work_off()
