@@ -190,8 +190,8 @@ def joined(
     Returns:
         The lease to hold, and for how long (None = until signal loss lets go). Its slot is that of
         whichever is stricter everywhere, else the sum of both: slots follow one another in the same
-        order in each, so their sums do, too, and the longer one has room for both raises. What fires
-        again beside another event, as a droop does, keeps its way back.
+        order in each, so their sums do, too, and the longer one has room for both raises. What
+        fires again beside another event, as a droop does, keeps its way back.
     """
     fired, levels = dict(lease.limits_watts), {}
     for hold in holds:
