@@ -71,7 +71,9 @@ def test_ray_dies_and_no_job_is_lost(ray_site, phase):
     site.until(lambda: work(site), "both jobs step", 60)
     for job_id, was in before.items():
         job = site.client.job(job_id)
-        assert (job["attempt"], job["failures"]) == (was["attempt"] + 1, 0)
+        # The event may pause one, too, which is an attempt more; none of it is a failure.
+        assert job["attempt"] > was["attempt"]
+        assert job["failures"] == 0
         assert "starting at step 0 " not in site.client.job_logs(job_id).splitlines()[-1]
     site.ledger().follow()
 
