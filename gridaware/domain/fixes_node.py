@@ -114,7 +114,7 @@ _LINK = {
     "agents-port-taken": "Stop what listens there; if it is a controller, release through it.",
     "epoch-unknown": "Give --after-epoch N: the agents' logs name the epoch that they obeyed.",
     "controller-epoch-old": "Stop the older controller. If the store was lost, restore it from a "
-    "backup, or start `gridaware serve --after-epoch N` with the epoch that the agents obeyed.",
+    "backup, or start `gridaware serve` with `--after-epoch` and the epoch that the agents obeyed.",
 }
 
 _DESK = {
