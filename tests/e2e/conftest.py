@@ -543,8 +543,8 @@ class Site:
         two seconds in a row may not.
         """
         per_second = self.ramp_watts_per_minute / 60
-        back = truth.between(promise.ends_seconds - 1, float("inf"))
-        (at_end, *_) = [s for s in back if s.seconds >= promise.ends_seconds - 0.1]
+        back = truth.between(promise.ends_seconds - 0.1, float("inf"))
+        at_end = back[0]
         for sample in back:
             line = at_end.site_watts + per_second * max(sample.seconds - at_end.seconds, 0.0)
             assert sample.site_watts <= 1.02 * line, truth.told(promise)
