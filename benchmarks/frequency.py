@@ -24,7 +24,6 @@ is delivered. The first crossings are counted too.
 import argparse
 import asyncio
 import math
-import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -51,7 +50,8 @@ from gridaware.sim.frequency import (
     read_trace,
     swing_fall,
 )
-from gridaware.sim.window import Window, process_started_ticks
+from gridaware.sim.window import Window
+from gridaware.sim.workloads import keep_busy
 
 CALL_SECONDS = 0.001
 OFFERED = 0.25
@@ -209,13 +209,9 @@ async def _run(
 
 def _load(window: Window, nodes: int) -> None:
     """Let this process keep work queued on every GPU, for good."""
-    started = process_started_ticks(os.getpid())
-    assert started is not None
     for node in range(nodes):
         for index, gpu in enumerate(window.gpus_of(node)):
-            load = gpu.load(0)
-            load.claim(WORKLOADS[(node + index) % len(WORKLOADS)], os.getpid(), started)
-            load.until_seconds = math.inf
+            keep_busy(gpu, WORKLOADS[(node + index) % len(WORKLOADS)])
 
 
 def _arm(

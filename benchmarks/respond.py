@@ -26,7 +26,6 @@ web process 200 times a second. Both stand in one result, with the ratio of thei
 import argparse
 import json
 import math
-import os
 import random
 import statistics
 import sys
@@ -47,7 +46,8 @@ from gridaware.clock import SystemClock
 from gridaware.domain.errors import Unavailable
 from gridaware.sim.cluster import SiteOptions, VirtualSite
 from gridaware.sim.grid import send_signed
-from gridaware.sim.window import Window, process_started_ticks
+from gridaware.sim.window import Window
+from gridaware.sim.workloads import keep_busy
 from gridaware.store.reader import StoreReader
 from gridaware.wiring.config import load_settings
 
@@ -215,13 +215,9 @@ def _fired(site: VirtualSite) -> int:
 
 def _load(window: Window, nodes: int) -> None:
     """Let this process keep work queued on every GPU, for good."""
-    started = process_started_ticks(os.getpid())
-    assert started is not None
     for node in range(nodes):
         for index, gpu in enumerate(window.gpus_of(node)):
-            load = gpu.load(0)
-            load.claim(WORKLOADS[(node + index) % len(WORKLOADS)], os.getpid(), started)
-            load.until_seconds = math.inf
+            keep_busy(gpu, WORKLOADS[(node + index) % len(WORKLOADS)])
 
 
 def _trial(

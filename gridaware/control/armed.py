@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from gridaware.control.instructions import Decided
 from gridaware.domain.lease import ArmedResponse, RestoreSlot, ScheduledResponse
 
 __all__ = ["Armoury", "Level", "NodeArms"]
@@ -36,7 +37,7 @@ class Level:
     expected_gpu_watts: float
     shortfall_watts: float
     """Of the GPUs: what caps alone cannot take away."""
-    actions: tuple[tuple[str, str, float, float, float, str, tuple[float, ...]], ...]
+    actions: tuple[Decided, ...]
     """Of the jobs that it caps, as a decision keeps them."""
     limits_watts: dict[str, dict[str, float]]
     """Node → GPU → limit."""

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from gridaware.control.armed import Armoury, Level, NodeArms
 from gridaware.control.guard import guarded
-from gridaware.control.instructions import SendArms
+from gridaware.control.instructions import SendArms, decided
 from gridaware.control.signals import reference_now
 from gridaware.control.situation import Question, question_of
 from gridaware.control.state import NodeTrack, State, Turn
@@ -231,19 +231,7 @@ def _planned(
         expected_watts=state.meter_of(plan.expected_at_once_watts),
         expected_gpu_watts=round(plan.expected_at_once_watts, 1),
         shortfall_watts=round(plan.shortfall_watts, 1),
-        actions=tuple(
-            (
-                a.job_id,
-                a.kind.name,
-                a.cap_watts,
-                a.expected_watts,
-                a.expected_throughput,
-                a.reason,
-                a.numbers,
-            )
-            for a in plan.actions
-            if a.kind in CAPPED
-        ),
+        actions=decided(a for a in plan.actions if a.kind in CAPPED),
         limits_watts=limits,
         slots=_slots(state, limits),
     )

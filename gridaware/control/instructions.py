@@ -1,8 +1,10 @@
 """Everything the machine can ask for: plain values with ids, ledgered and compared as they are."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gridaware.domain.lease import ArmedResponse, Lease, ScheduledResponse
+from gridaware.domain.plan import Action
 from gridaware.domain.wire import CheckpointRequest, Trigger
 
 __all__ = [
@@ -10,6 +12,7 @@ __all__ = [
     "Alarm",
     "Answer",
     "Decide",
+    "Decided",
     "Instruction",
     "Publish",
     "SampleAt",
@@ -21,6 +24,7 @@ __all__ = [
     "StopJob",
     "SubmitJob",
     "TellFeed",
+    "decided",
 ]
 
 
@@ -113,6 +117,26 @@ class Alarm:
     subject: str = ""
 
 
+Decided = tuple[str, str, float, float, float, str, tuple[float, ...]]
+"""(job, action, cap W, expected W, expected throughput, reason, its numbers)"""
+
+
+def decided(actions: Iterable[Action]) -> tuple[Decided, ...]:
+    """Actions of a plan as the ledger keeps them."""
+    return tuple(
+        (
+            a.job_id,
+            a.kind.name,
+            a.cap_watts,
+            a.expected_watts,
+            a.expected_throughput,
+            a.reason,
+            a.numbers,
+        )
+        for a in actions
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Decide:
     """A decision, for the ledger: what was asked, what was planned and why."""
@@ -125,8 +149,7 @@ class Decide:
     target_gpu_watts: float | None
     expected_gpu_watts: float
     unresolved_watts: float
-    actions: tuple[tuple[str, str, float, float, float, str, tuple[float, ...]], ...]
-    """(job, action, cap W, expected W, expected throughput, reason, its numbers)"""
+    actions: tuple[Decided, ...]
 
 
 @dataclass(frozen=True, slots=True)

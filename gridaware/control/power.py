@@ -10,7 +10,7 @@ from dataclasses import replace
 from gridaware.control.events import note_decided, note_restored
 from gridaware.control.follow import escalate, keep_astray
 from gridaware.control.guard import guarded, same_limits
-from gridaware.control.instructions import Decide, SampleAt, SendLease
+from gridaware.control.instructions import Decide, SampleAt, SendLease, decided
 from gridaware.control.jobs import move_job, request_pause, start_attempt
 from gridaware.control.phase import all_back, held, note_phase
 from gridaware.control.shortfall import note_nothing_short, note_shortfall
@@ -132,18 +132,7 @@ def _adopt(
             target_gpu_watts=question.situation.target_gpu_watts,
             expected_gpu_watts=round(plan.expected_gpu_watts, 1),
             unresolved_watts=round(plan.shortfall_watts, 1),
-            actions=tuple(
-                (
-                    a.job_id,
-                    a.kind.name,
-                    a.cap_watts,
-                    a.expected_watts,
-                    a.expected_throughput,
-                    a.reason,
-                    a.numbers,
-                )
-                for a in plan.actions
-            ),
+            actions=decided(plan.actions),
         )
     )
     note_decided(turn, decision_id, sequences)

@@ -5,7 +5,7 @@ from typing import Any
 
 from gridaware.control.armed import Armoury
 from gridaware.control.codec import from_builtins, to_builtins
-from gridaware.control.instructions import Answer, Decide
+from gridaware.control.instructions import Answer, Decide, Decided
 from gridaware.control.machine import Machine
 from gridaware.control.state import State
 from gridaware.control.stimuli import SignalReceived
@@ -58,7 +58,7 @@ def _reference_watts(machine: Machine, signal: Signal) -> float | None:
     return None if reference is None else round(reference.watts, 1)
 
 
-def _row(action: tuple[str, str, float, float, float, str, tuple[float, ...]]) -> dict[str, Any]:
+def _row(action: Decided) -> dict[str, Any]:
     job_id, kind, cap, watts, throughput, reason, numbers = action
     return {
         "job_id": job_id,

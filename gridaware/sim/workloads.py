@@ -11,6 +11,7 @@ GPUs fall idle. So throughput lost to a cap is time really lost, and a paused jo
 nothing.
 """
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from gridaware.clock import Clock, SystemClock
 from gridaware.domain.errors import DeviceLost, InvalidInput, Unavailable
 from gridaware.sim.window import GpuSlot, LoadSlot, LoadState, Window, process_started_ticks
 
-__all__ = ["VirtualGpus", "virtual_gpus"]
+__all__ = ["VirtualGpus", "keep_busy", "virtual_gpus"]
 
 SLICE_SECONDS: Final = 0.02
 """How often a step looks at the rate again."""
@@ -69,6 +70,15 @@ def _choose(slots: Sequence[GpuSlot], wanted: Sequence[int | str]) -> list[GpuSl
     if absent:
         raise InvalidInput("no-such-gpu", f"the node has no GPU {', '.join(absent)}")
     return [by_name[str(name)] for name in wanted]
+
+
+def keep_busy(slot: GpuSlot, workload: str) -> None:
+    """Let this process keep work queued on a GPU for good: a process that is not ours."""
+    started = process_started_ticks(os.getpid())
+    assert started is not None
+    load = slot.load(0)
+    load.claim(workload, os.getpid(), started)
+    load.until_seconds = math.inf
 
 
 class VirtualGpus:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -29,7 +28,8 @@ from gridaware.sim.cluster import SiteOptions, VirtualSite
 from gridaware.sim.grid import Sent, send_signed
 from gridaware.sim.processes import Child
 from gridaware.sim.proxy import Proxy
-from gridaware.sim.window import GpuSlot, Window, process_started_ticks
+from gridaware.sim.window import GpuSlot, Window
+from gridaware.sim.workloads import keep_busy
 from gridaware.store.chain import LedgerEntry, genesis_hash, seal
 from gridaware.store.reader import StoreReader
 from gridaware.wiring.config import load_settings
@@ -237,7 +237,7 @@ class Site:
         for number, slot in enumerate(self.slots()):
             slot.requested_watts = slot.default_watts - FOUND_STEP_WATTS * (number + 1)
             if loaded:
-                keep_busy(slot)
+                keep_busy(slot, "pretrain")
         self.found_watts = self.limits()
         self.as_made_watts = tuple(self.found_watts.values())
         virtual.configure()
@@ -557,15 +557,6 @@ class Site:
         """Every found limit stands again, and the event says so."""
         until(self.is_restored, f"found limits; now {self.limits()}", seconds)
         self.reaches(promise, "restored", "settled", seconds=10)
-
-
-def keep_busy(slot: GpuSlot, workload: str = "pretrain") -> None:
-    """Let this process keep work queued on a GPU for good: a process that is not ours."""
-    started = process_started_ticks(os.getpid())
-    assert started is not None
-    load = slot.load(0)
-    load.claim(workload, os.getpid(), started)
-    load.until_seconds = math.inf
 
 
 # Sites -------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """A whole site answers the frequency: nobody calls, agents fire, control makes an event of it."""
 
-import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +11,8 @@ from gridaware.client import Client
 from gridaware.clock import SystemClock
 from gridaware.sim.cluster import SiteOptions, VirtualSite
 from gridaware.sim.frequency import DatagramMeter
-from gridaware.sim.window import GpuSlot, Window, process_started_ticks
+from gridaware.sim.window import GpuSlot, Window
+from gridaware.sim.workloads import keep_busy
 
 CLOCK = SystemClock()
 DEPTH = 0.25
@@ -74,13 +73,9 @@ def _until(true: Callable[[], object], seconds: float) -> None:
 
 def _load(window: Window, nodes: int) -> None:
     """Let this process keep work queued on every GPU, for good."""
-    started = process_started_ticks(os.getpid())
-    assert started is not None
     for node in range(nodes):
         for gpu in window.gpus_of(node):
-            load = gpu.load(0)
-            load.claim("bert", os.getpid(), started)
-            load.until_seconds = math.inf
+            keep_busy(gpu, "bert")
 
 
 @pytest.fixture
