@@ -1,8 +1,10 @@
 """`gridaware feed`: where signals of the grid come from."""
 
 import json
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +21,9 @@ from gridaware.cli.output import (
 )
 from gridaware.domain.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from gridaware.feeds.kind import ParsedRow
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -33,6 +38,25 @@ COLUMNS = (
     Column("HOURS/DAY", "authority.hours_per_day"),
     Column("NOTICE", "authority.least_notice_seconds"),
 )
+ADVISORY_COLUMNS = (
+    Column("QUANTITY", "quantity"),
+    Column("VALUE", "value"),
+    Column("UNIT", "unit"),
+    Column("FROM", "start"),
+    Column("UNTIL", "end"),
+    Column("QUALITY", "quality"),
+    Column("TEXT", "text"),
+)
+PARSED_COLUMNS = (
+    Column("ID", "id"),
+    Column("START", "start"),
+    Column("END", "end"),
+    Column("TYPE", "type"),
+    Column("VALUE", "value"),
+    Column("DISPOSITION", "disposition"),
+    Column("REASON", "reason"),
+)
+MESSAGE_BYTES_AT_MOST = 16 << 20
 FeedId = Annotated[str, typer.Argument(help="The feed's id.")]
 
 
@@ -40,7 +64,7 @@ FeedId = Annotated[str, typer.Argument(help="The feed's id.")]
 def add(
     context: typer.Context,
     feed_id: FeedId,
-    kind: Annotated[str, typer.Option(help="webhook, schedule or file.")],
+    kind: Annotated[str, typer.Option(help="Such as openadr3, webhook, schedule or file.")],
     programme: Annotated[str, typer.Option(help="Id of the programme it speaks for.")],
     settings: Annotated[
         list[str] | None,
@@ -104,10 +128,88 @@ def try_feed(
 
 
 @app.command()
+def advisories(
+    context: typer.Context,
+    feed_id: FeedId,
+    output: OutputOption = Form.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """What a feed heard that only informs: prices, alerts, forecasts; the newest first."""
+    heard = connect(context).advisories(feed_id)
+    show_rows((dict(each) for each in heard), ADVISORY_COLUMNS, form_of(output, as_json))
+
+
+@app.command()
+def parse(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A message of the grid, as it came.")],
+    kind: Annotated[str, typer.Option(help="Whose messages it holds: openadr3, file, ...")],
+    feed: Annotated[
+        str | None, typer.Option(help="Read it with this feed's settings and authority.")
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option(help="The time to judge it by; the present one if left out.")
+    ] = None,
+    output: OutputOption = Form.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what would become of each part of a message; nothing is done, no site is needed."""
+    from gridaware.clock import SystemClock
+    from gridaware.domain.eventjson import instant
+    from gridaware.domain.programme import Authority
+    from gridaware.feeds.parsing import parse_file, within_authority
+
+    at = SystemClock().wall() if now is None else instant(now, "now")
+    body = _message(file)
+    registered = None if feed is None else connect(context).feed(feed)
+    settings = None if registered is None else json.dumps(registered["settings"])
+    parsed = parse_file(kind, body, at, settings)
+    rows = parsed.events
+    if registered is not None:
+        authority = Authority(**registered["authority"])
+        rows = tuple(within_authority(row, authority) for row in rows)
+    shown = [_row(row) for row in rows]
+    refused = [asdict(part) for part in parsed.refused]
+    form = form_of(output, as_json)
+    if form is Form.JSON:
+        show_record({"events": shown, "refused": refused}, form)
+        return
+    show_rows(shown, PARSED_COLUMNS, form)
+    for part in refused:
+        tell(f"refused {part['where']}: {part['code']}: {part['reason']}")
+
+
+@app.command()
 def remove(context: typer.Context, feed_id: FeedId) -> None:
     """Forget a feed; its open events go on."""
     connect(context).remove_feed(feed_id)
     tell(f"{feed_id} is removed")
+
+
+def _message(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            body = file.read(MESSAGE_BYTES_AT_MOST + 1)
+    except OSError as error:
+        raise InvalidInput("file-unreadable", f"{path}: {error.strerror}") from error
+    if len(body) > MESSAGE_BYTES_AT_MOST:
+        raise InvalidInput("file-too-large", f"{path} has more than 16 MiB")
+    return body
+
+
+def _row(row: "ParsedRow") -> dict[str, Any]:
+    def instant(at: datetime | None) -> str | None:
+        return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+    return {
+        "id": row.id,
+        "start": instant(row.start),
+        "end": instant(row.end),
+        "type": row.type,
+        "value": row.value,
+        "disposition": row.disposition.value,
+        "reason": row.reason,
+    }
 
 
 def _settings(path: Path | None, texts: list[str]) -> dict[str, Any]:

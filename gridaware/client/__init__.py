@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Self, cast
 
 from gridaware.client.shapes import (
+    AdvisoryInfo,
     Answer,
     EnergyReport,
     EventInfo,
@@ -35,6 +36,7 @@ from gridaware.client.transport import Transport, decoded, part
 from gridaware.domain.errors import InvalidInput
 
 __all__ = [
+    "AdvisoryInfo",
     "Answer",
     "Client",
     "EnergyReport",
@@ -124,6 +126,23 @@ class Client:
     def test_feed(self, feed_id: str) -> Json:
         """Try a feed's settings without concluding anything from what it says."""
         return self._api.post(f"/feeds/{part(feed_id)}/test", {})
+
+    def feed(self, feed_id: str) -> FeedInfo:
+        """One feed.
+
+        Raises:
+            NotFound: there is none by that id.
+        """
+        return cast("FeedInfo", self._api.get(f"/feeds/{part(feed_id)}"))
+
+    def advisories(self, feed_id: str) -> list[AdvisoryInfo]:
+        """What a feed heard that only informs, the newest first: prices, alerts, forecasts.
+
+        Raises:
+            NotFound: there is none by that id.
+        """
+        answer = self._api.get(f"/feeds/{part(feed_id)}/advisories")
+        return cast("list[AdvisoryInfo]", answer["advisories"])
 
     # Events
 

@@ -3,6 +3,7 @@
 from typing import Any, TypedDict
 
 __all__ = [
+    "AdvisoryInfo",
     "Answer",
     "EnergyReport",
     "EventInfo",
@@ -39,6 +40,23 @@ class FeedInfo(TypedDict, total=False):
     """The most it may ask for."""
     settings: Json
     updated_at: str
+
+
+class AdvisoryInfo(TypedDict, total=False):
+    """One thing a feed heard that only informs."""
+
+    feed_id: str
+    source_id: str
+    quantity: str
+    value: float | None
+    unit: str
+    text: str
+    start: str
+    end: str | None
+    """None = until it is replaced."""
+    quality: str
+    """``measured``, ``published``, ``estimated`` or ``forecast``."""
+    received_at: str
 
 
 class EventInfo(TypedDict, total=False):

@@ -17,7 +17,7 @@ from gridaware.domain.programme import FeedSpec
 from gridaware.feeds import file, schedule, webhook  # noqa: F401 - they register themselves
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings
 
-__all__ = ["FEED_KINDS", "Feed", "FeedContext", "check_settings", "open_feed"]
+__all__ = ["FEED_KINDS", "Feed", "FeedContext", "check_settings", "feed_kind", "open_feed"]
 
 
 def open_feed(spec: FeedSpec, context: FeedContext) -> Feed[Any]:
@@ -27,7 +27,7 @@ def open_feed(spec: FeedSpec, context: FeedContext) -> Feed[Any]:
         NotFound: there is no such kind (``feed-kind-unknown``).
         ConfigError: its settings are wrong, every error named at once.
     """
-    kind = _kind(spec.kind)
+    kind = feed_kind(spec.kind)
     return kind(context, check_settings(spec.kind, spec.settings_json))
 
 
@@ -39,7 +39,7 @@ def check_settings(kind_name: str, settings_json: str) -> FeedSettings:
         ConfigError: ``feed-settings-not-json``, ``feed-settings-invalid``, or the more precise code
             of the setting that is wrong.
     """
-    model = _kind(kind_name).settings_model
+    model = feed_kind(kind_name).settings_model
     try:
         json_object(settings_json)
     except GridawareError as error:
@@ -52,7 +52,12 @@ def check_settings(kind_name: str, settings_json: str) -> FeedSettings:
         raise ConfigError("feed-settings-invalid", _told(model, error)) from None
 
 
-def _kind(name: str) -> type[Feed[Any]]:
+def feed_kind(name: str) -> type[Feed[Any]]:
+    """The kind called ``name``, of this distribution or of another one.
+
+    Raises:
+        NotFound: there is none (``feed-kind-unknown``).
+    """
     if name not in FEED_KINDS:
         for entry in entry_points(group="gridaware.feeds", name=name):
             FEED_KINDS.register(name)(entry.load())

@@ -1,9 +1,10 @@
-"""Control's own small HTTP listener: ``POST /api/v1/signals/{feed}`` and ``GET /healthz``.
+"""Control's own small HTTP listener: ``/api/v1/signals/{feed}`` and ``GET /healthz``.
 
 The shortest way from a signal to control: the moment of receipt is taken first, the body is bounded
 while it streams in, the feed verifies and reads it, and the answer 200 is sent only once control
-has made it durable. Every refusal is an RFC 9457 problem with a stable code and a fix, and is
-reported so that it reaches the ledger.
+has made it durable. A protocol whose calls have a shape of their own (a challenge by GET, several
+signals in one call) answers them itself. Every refusal is an RFC 9457 problem with a stable code
+and a fix, and is reported so that it reaches the ledger.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from gridaware.domain.errors import (
 from gridaware.domain.eventjson import BODY_BYTES_AT_MOST
 from gridaware.domain.fixes import fix_for
 from gridaware.domain.signal import Signal
-from gridaware.feeds.kind import Hears, Push, check_provenance
+from gridaware.feeds.kind import Hears, Hooks, Push, check_provenance
 from gridaware.feeds.runner import FeedRunner, RunningFeed
 
 __all__ = ["Accept", "build_app", "problem"]
@@ -59,6 +60,7 @@ _STATUS_OF_CODE = {
     "body-too-slow": 408,
     "method-not-allowed": 405,
 }
+_METHOD = Refused("method-not-allowed", "that method is not served here")
 _UNAUTHENTIC = ("signature-", "timestamp-")
 _STATUS_OF_KIND = ((NotFound, 404), (InvalidInput, 422), (Refused, 409), (Unavailable, 503))
 
@@ -81,15 +83,21 @@ def build_app(runner: FeedRunner, accept: Accept, clock: Clock) -> Starlette:
         except NotFound as error:
             runner.refused_stranger(feed_id[:64], error)
             return problem(error)
+        if request.method != "POST" and not isinstance(running.feed, Hooks):
+            return problem(_METHOD)
         body = b""
         try:
-            feed = _hearing(running)
-            _check_content_type(request)
+            feed = _taking(running, request)
             body = await _body(request)
-            push = Push(dict(request.headers), body, received_at, received_seconds)
+            query = {key[:64]: value[:1024] for key, value in request.query_params.items()}
+            push = Push(
+                dict(request.headers), body, received_at, received_seconds, request.method, query
+            )
+            if isinstance(feed, Hooks):
+                return await _hooked(accept, running, feed, push)
             signal = check_provenance(feed_id, feed.hear(push))
             running.health.succeeded()
-            receipt = await _accepted(accept, signal, feed, push)
+            receipt = await _accepted(accept, signal, lambda: feed.unhear(push))
             running.health.count(signals=1)
         except _RefusedByControl as refusal:
             running.health.count(refused=1)  # control has recorded it
@@ -112,15 +120,12 @@ def build_app(runner: FeedRunner, accept: Accept, clock: Clock) -> Starlette:
     async def http_error(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            return problem(
-                Refused("method-not-allowed", "that method is not served here"),
-                headers=error.headers,
-            )
+            return problem(_METHOD, headers=error.headers)
         return problem(NotFound("route-unknown", "there is nothing at that path"))
 
     return Starlette(
         routes=[
-            Route("/api/v1/signals/{feed}", signals, methods=["POST"]),
+            Route("/api/v1/signals/{feed}", signals, methods=["POST", "GET"]),
             Route("/healthz", healthz, methods=["GET"]),
         ],
         exception_handlers={HTTPException: http_error},
@@ -141,6 +146,8 @@ def problem(error: GridawareError, headers: Mapping[str, str] | None = None) -> 
         "facts": error.facts,
     }
     extra = dict(headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        extra.setdefault("Allow", "POST")
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
         extra["Retry-After"] = "1"
     return _json(status, body, "application/problem+json", extra)
@@ -168,11 +175,27 @@ def _json(
     return Response(content, status, headers, media_type)
 
 
-def _hearing(running: RunningFeed) -> Hears:
+def _taking(running: RunningFeed, request: Request) -> Hears | Hooks:
     feed = running.feed
+    if isinstance(feed, Hooks):
+        return feed
     if not isinstance(feed, Hears):
         raise Refused("feed-not-pushed", f"feed {running.spec.feed_id} takes no pushes")
+    _check_content_type(request)
     return feed
+
+
+async def _hooked(accept: Accept, running: RunningFeed, feed: Hooks, push: Push) -> Response:
+    """Serve a call-back: its signals are durable before it is answered."""
+    hooked = feed.hook(push)
+    running.health.succeeded()
+    for signal in hooked.signals:
+        check_provenance(running.spec.feed_id, signal)
+        await _accepted(accept, signal, lambda: feed.unhook(push))
+        running.health.count(signals=1)
+    if hooked.wake:
+        running.wake()
+    return Response(hooked.body, hooked.status, media_type=hooked.content_type)
 
 
 def _check_content_type(request: Request) -> None:
@@ -208,20 +231,20 @@ class _RefusedByControl(Exception):
         self.error = error
 
 
-async def _accepted(accept: Accept, signal: Signal, feed: Hears, push: Push) -> Receipt:
+async def _accepted(accept: Accept, signal: Signal, forget: Callable[[], None]) -> Receipt:
     try:
         async with asyncio.timeout(ACCEPT_SECONDS):
             return await accept(signal)
     except TimeoutError:
-        feed.unhear(push)
+        forget()
         late = TimedOut("accept-timeout", "control did not take the signal in time")
         raise _RefusedByControl(late) from None
     except GridawareError as error:
         if error.retryable:
-            feed.unhear(push)
+            forget()
         raise _RefusedByControl(error) from error
     except Exception:
-        feed.unhear(push)
+        forget()
         raise
 
 

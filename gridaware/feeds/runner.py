@@ -7,22 +7,26 @@ clock be set back, APScheduler would sit still until it has caught up: a watch w
 """
 
 import logging
+import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from gridaware.clock import Clock
 from gridaware.control.ports import FeedReport
-from gridaware.domain.errors import Bug, GridawareError, NotFound, Refused
+from gridaware.domain.advisory import Advisory
+from gridaware.domain.errors import Bug, GridawareError, NotFound, Refused, Unavailable
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventRequest, Signal
 from gridaware.feeds import Feed, FeedContext, open_feed
 from gridaware.feeds.cadence import Cadence
 from gridaware.feeds.health import FeedHealth, HealthRecord
-from gridaware.feeds.kind import PolledSettings, Polls, Tells, check_provenance
+from gridaware.feeds.kind import Listens, PolledSettings, Polls, Tells, check_provenance
+from gridaware.feeds.memory import FeedMemory
 from gridaware.feeds.rate import Bucket
 from gridaware.feeds.tell import TellQueue
 
@@ -37,56 +41,136 @@ OnRefused = Callable[[str, str, str, str], None]
 OnUntold = Callable[[str, FeedReport, GridawareError], None]
 """(feed id, report, error): a status could not be delivered. Any thread; quick."""
 
-FEEDS_AT_MOST = 64
+FEEDS_AT_MOST = 256
 BACK_OFF_SECONDS_AT_MOST = 60.0
 HUNG_SECONDS = 30.0
 DELIVERED_AT_MOST = 20_000
 RAW_AT_MOST = 4096
 REFUSALS_PER_SECOND = 5.0
 REFUSALS_AT_ONCE = 50.0
+WAKE_SPACING_SECONDS = 0.2
+"""Between polls that wake-ups ask for: a flood of them is five polls a second."""
+ADVISORIES_AT_MOST = 2000
+"""Of one feed; the oldest give way."""
 
 _Key = tuple[str, int, EventRequest | None]
 
 
 class RunningFeed:
-    """One feed at work: what it delivered, how it is, and when it may be asked again."""
+    """One feed at work: what it delivered, how it is, and when it may be asked again.
+
+    Args:
+        spec: what to open.
+        registered_at: when it was registered first.
+        clock: for everything recorded.
+        on_refused: hears of messages refused at the door.
+        memory: what the feed still knows of the time before a restart.
+        emit: takes signals of polls that a wake-up asked for; None = nobody takes them.
+    """
 
     def __init__(
-        self, spec: FeedSpec, registered_at: datetime, clock: Clock, on_refused: OnRefused
+        self,
+        spec: FeedSpec,
+        registered_at: datetime,
+        clock: Clock,
+        on_refused: OnRefused,
+        *,
+        memory: FeedMemory | None = None,
+        emit: Emit | None = None,
     ) -> None:
         self.spec = spec
-        self.closed = False
+        self.memory = memory or FeedMemory()
         self._clock = clock
         self._on_refused = on_refused
+        self._emit = emit
+        self._closing = threading.Event()
+        self._polling = threading.Lock()
+        self._woken = False
+        self._woken_seconds = float("-inf")
         self._delivered: OrderedDict[_Key, None] = OrderedDict()
+        self._advisories: OrderedDict[tuple[str, str, datetime], Advisory] = OrderedDict()
         self._not_before_seconds = float("-inf")
         self._refusals = Bucket(clock, REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
         self._suppressed = 0
         self._lock = threading.Lock()
         self.feed: Feed[Any] = open_feed(
-            spec, FeedContext(spec.feed_id, clock, registered_at, self.refused)
+            spec,
+            FeedContext(
+                spec.feed_id,
+                clock,
+                registered_at,
+                self.refused,
+                self.memory,
+                self._advise,
+                self.wake,
+            ),
         )
         settings = self.feed.settings
         polled = isinstance(self.feed, Polls) and isinstance(settings, PolledSettings)
         self.poll_seconds: float | None = settings.poll_seconds if polled else None
         hung_after = max(HUNG_SECONDS, 3 * (self.poll_seconds or 0))
         self.health = HealthRecord(spec.feed_id, spec.kind, clock, hung_after)
+        if self.memory.broken:
+            self.refused(Unavailable("feed-memory-broken", self.memory.broken), "")
+
+    @property
+    def closed(self) -> bool:
+        """Whether it delivers nothing more."""
+        return self._closing.is_set()
+
+    def close(self) -> None:
+        """Deliver nothing more, and let its connection end."""
+        self._closing.set()
+        if isinstance(self.feed, Listens):
+            self.feed.close()
 
     def poll_once(self, emit: Emit) -> None:
         """Ask the feed once and hand over what is new, unless it is backing off. Never raises."""
         if self.closed or self._clock.monotonic_seconds() < self._not_before_seconds:
             return
-        assert isinstance(self.feed, Polls)
-        self.health.began()
+        if not self._polling.acquire(blocking=False):
+            return  # a poll that was woken is under way
         try:
-            self._hand_over(self.feed.poll(), emit)
-        except GridawareError as error:
-            self._failed(error)
-        except Exception as error:  # a kind of a third party may raise anything
-            log.exception("feed %s failed", self.spec.feed_id)
-            self._failed(Bug("feed-failed", f"{type(error).__name__} in the feed"))
-        else:
-            self.health.succeeded()
+            self._poll(emit)
+        finally:
+            self._polling.release()
+
+    def wake(self) -> None:
+        """Poll at once, on a thread of its own; a feed that does not poll is left alone."""
+        if self.closed or self._emit is None or not isinstance(self.feed, Polls):
+            return
+        with self._lock:
+            if self._woken:
+                return
+            self._woken = True
+        threading.Thread(
+            target=self._poll_woken,
+            args=(self._emit,),
+            name=f"feed-{self.spec.feed_id}-woken",
+            daemon=True,
+        ).start()
+
+    def listen(self, emit: Emit) -> None:
+        """Keep the feed's own connection until it is closed; returns then. Never raises."""
+        assert isinstance(self.feed, Listens)
+        while not self.closed:
+            lost: GridawareError
+            try:
+                self.feed.listen(lambda signal: self._deliver(signal, emit), self.health.succeeded)
+                lost = Unavailable("feed-connection-lost", "the connection has ended")
+            except GridawareError as error:
+                lost = error
+            except Exception as error:  # a kind of a third party may raise anything
+                log.exception("feed %s failed", self.spec.feed_id)
+                lost = Bug("feed-failed", f"{type(error).__name__} in the feed")
+            if not self.closed:
+                wait = self._failed(lost)
+                self._closing.wait(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+
+    def advisories(self) -> tuple[Advisory, ...]:
+        """What it heard that only informs, the newest last."""
+        with self._lock:
+            return tuple(self._advisories.values())
 
     def refused(self, error: GridawareError, raw: str) -> None:
         """Report one refused message; a flood of them is counted and reported as a number."""
@@ -101,33 +185,83 @@ class RunningFeed:
             self._on_refused(self.spec.feed_id, "refusals-suppressed", message, "")
         self._on_refused(self.spec.feed_id, error.code, error.message, raw[:RAW_AT_MOST])
 
+    def _poll_woken(self, emit: Emit) -> None:
+        since = self._clock.monotonic_seconds() - self._woken_seconds
+        if since < WAKE_SPACING_SECONDS:
+            self._closing.wait(WAKE_SPACING_SECONDS - since)
+        with self._polling:  # one under way may have asked before whatever woke this one
+            with self._lock:
+                self._woken = False
+                self._woken_seconds = self._clock.monotonic_seconds()
+            if not self.closed:
+                self._poll(emit)
+
+    def _poll(self, emit: Emit) -> None:
+        assert isinstance(self.feed, Polls)
+        self.health.began()
+        try:
+            self._hand_over(self.feed.poll(), emit)
+        except GridawareError as error:
+            self._failed(error)
+        except Exception as error:  # a kind of a third party may raise anything
+            log.exception("feed %s failed", self.spec.feed_id)
+            self._failed(Bug("feed-failed", f"{type(error).__name__} in the feed"))
+        else:
+            self.health.succeeded()
+
+    def _advise(self, advisory: Advisory) -> None:
+        if advisory.feed_id != self.spec.feed_id:
+            raise Bug("feed-impostor", f"feed {self.spec.feed_id} advises as {advisory.feed_id}")
+        with self._lock:
+            self._advisories[advisory.key] = advisory
+            self._advisories.move_to_end(advisory.key)
+            while len(self._advisories) > ADVISORIES_AT_MOST:
+                self._advisories.popitem(last=False)
+
     def _hand_over(self, signals: Sequence[Signal], emit: Emit) -> None:
         for signal in signals:
-            key = (signal.source_id, signal.revision, signal.request)
-            if key in self._delivered:
-                continue
-            check_provenance(self.spec.feed_id, signal)
             if self.closed:
                 return
             try:
-                emit(signal)
+                self._deliver(signal, emit)
             except GridawareError as error:
-                if error.retryable:
+                if error.retryable or isinstance(error, Bug):
                     raise  # not durable: the next poll brings it, and all behind it, again
-                # Control has refused and recorded it; asking again would change nothing.
-                self.health.count(refused=1)
-            else:
-                self.health.count(signals=1)
+
+    def _deliver(self, signal: Signal, emit: Emit) -> None:
+        """Hand one over, unless that was done before.
+
+        Raises:
+            GridawareError: control has refused and recorded it, so asking again would change
+                nothing; or, where that is retryable, it is not durable.
+        """
+        key = (signal.source_id, signal.revision, signal.request)
+        if key in self._delivered or self.closed:
+            return
+        check_provenance(self.spec.feed_id, signal)
+        refusal: GridawareError | None = None
+        try:
+            emit(signal)
+        except GridawareError as error:
+            if error.retryable:
+                raise
+            refusal = error
+        self.health.count(signals=refusal is None, refused=refusal is not None)
+        with self._lock:
             self._delivered[key] = None
             while len(self._delivered) > DELIVERED_AT_MOST:
                 self._delivered.popitem(last=False)
+        if refusal is not None:
+            raise refusal
 
-    def _failed(self, error: GridawareError) -> None:
+    def _failed(self, error: GridawareError) -> float:
+        """Note a failure; returns how many seconds to leave the other side alone."""
         failures = self.health.failed(error)
-        wait = (self.poll_seconds or 1.0) * 2.0 ** min(failures - 1, 10)
-        self._not_before_seconds = self._clock.monotonic_seconds() + min(
-            wait, BACK_OFF_SECONDS_AT_MOST
+        wait = min(
+            (self.poll_seconds or 1.0) * 2.0 ** min(failures - 1, 10), BACK_OFF_SECONDS_AT_MOST
         )
+        self._not_before_seconds = self._clock.monotonic_seconds() + wait
+        return wait
 
 
 class FeedRunner:
@@ -138,15 +272,23 @@ class FeedRunner:
         emit: takes the signals of polls, on the poll's own thread.
         on_refused: hears of messages refused at the door, pushed or polled.
         on_untold: hears of statuses that could not be delivered.
+        memory_dir: where each feed's memory is kept; None = in this process alone.
     """
 
     def __init__(
-        self, clock: Clock, emit: Emit, on_refused: OnRefused, on_untold: OnUntold
+        self,
+        clock: Clock,
+        emit: Emit,
+        on_refused: OnRefused,
+        on_untold: OnUntold,
+        memory_dir: Path | None = None,
     ) -> None:
         self._clock = clock
         self._emit = emit
         self._on_refused = on_refused
         self._on_untold = on_untold
+        self._memory_dir = memory_dir
+        self._started = False
         self._lock = threading.Lock()
         self._feeds: dict[str, tuple[RunningFeed, TellQueue | None, str]] = {}
         self._serial = count(1)
@@ -154,8 +296,13 @@ class FeedRunner:
         self._strangers = Bucket(clock, REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Begin to poll and to listen."""
         self._cadence.start()
+        with self._lock:
+            self._started = True
+            entries = list(self._feeds.values())
+        for running, _, _ in entries:
+            self._listen(running)
 
     def stop(self) -> None:
         """Poll and tell no more; returns at once, whatever hangs."""
@@ -171,12 +318,17 @@ class FeedRunner:
             registered_at: when it was registered first; the same after each restart.
 
         Raises:
-            Refused: there is one by that id (``feed-exists``), or there are 64
+            Refused: there is one by that id (``feed-exists``), or there are 256
                 (``feeds-too-many``).
             NotFound: there is no such kind.
             ConfigError: its settings are wrong.
         """
-        running = RunningFeed(spec, registered_at, self._clock, self._on_refused)
+        memory = None
+        if self._memory_dir is not None:
+            memory = FeedMemory(self._memory_dir / f"{spec.feed_id}.json")
+        running = RunningFeed(
+            spec, registered_at, self._clock, self._on_refused, memory=memory, emit=self._emit
+        )
         feed = running.feed
         tells = None
         if isinstance(feed, Tells) and feed.can_tell():
@@ -196,9 +348,24 @@ class FeedRunner:
                 lambda: running.poll_once(self._emit),
                 lambda: running.health.busy,
             )
+        if self._started:
+            self._listen(running)
 
-    def remove(self, feed_id: str) -> None:
+    def _listen(self, running: RunningFeed) -> None:
+        if isinstance(running.feed, Listens):
+            threading.Thread(
+                target=running.listen,
+                args=(self._emit,),
+                name=f"feed-{running.spec.feed_id}-listen",
+                daemon=True,
+            ).start()
+
+    def remove(self, feed_id: str, *, forget: bool = False) -> None:
         """Close a feed; a poll under way delivers nothing more.
+
+        Args:
+            feed_id: which.
+            forget: lose its memory too: it is no longer registered.
 
         Raises:
             NotFound: there is none by that id.
@@ -207,8 +374,10 @@ class FeedRunner:
             running, tells, name = self._feeds.pop(feed_id, (None, None, ""))
         if running is None:
             raise _unknown(feed_id)
-        running.closed = True
+        running.close()
         self._cadence.remove(name)
+        if forget:
+            running.memory.forget()
         if tells is not None:
             tells.close()
 

@@ -9,6 +9,7 @@ duplicate or as superseded and changes nothing.
 
 import threading
 from collections import OrderedDict
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -24,7 +25,7 @@ from gridaware.domain.signing import (
     WINDOW_SECONDS,
     verify,
 )
-from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings, Push
+from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings, Parsed, Push, row_of
 from gridaware.feeds.rate import Bucket
 from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
 from gridaware.feeds.tell import StatusCaller, check_status_url
@@ -132,6 +133,17 @@ class Webhook(Feed[WebhookSettings]):
     def unhear(self, push: Push) -> None:
         """Let the very same message come once more."""
         self._memory.forget(self._verify(push))
+
+    @classmethod
+    def parse(cls, body: bytes, now: datetime, settings: WebhookSettings | None) -> Parsed:
+        """One event request; signatures are left to the listener.
+
+        Raises:
+            InvalidInput: a code of :mod:`gridaware.domain.eventjson`.
+        """
+        del settings
+        signal = event_from_json(body, feed_id="file", received_at=now, received_seconds=0.0)
+        return Parsed((row_of(signal, now),))
 
     def can_tell(self) -> bool:
         """Whether there is a status URL."""

@@ -116,7 +116,9 @@ class ControlProcess:
         self._steady = SteadyClock(clock, run.last)
         self._observer = Observer(meter_order(settings))
         self._link = LinkServer(clock, silence_seconds=settings.control.silence_seconds)
-        self._feeds = FeedRunner(clock, self._emit, self._refused, self._untold)
+        self._feeds = FeedRunner(
+            clock, self._emit, self._refused, self._untold, settings.state_dir / "feeds"
+        )
         runner = RayRunner(settings.ray.address, settings.ray_token())
         self._poller = JobPoller(runner, clock, self._from_thread)
         self.effects = ControlEffects(

@@ -27,6 +27,7 @@ from gridaware.domain.errors import GridawareError, InvalidInput, NotFound, Refu
 from gridaware.domain.eventjson import event_from_mapping, event_to_json
 from gridaware.domain.signal import Signal
 from gridaware.feeds import check_settings
+from gridaware.feeds.kind import Hears, Hooks, Listens, Polls
 from gridaware.feeds.runner import FeedRunner
 from gridaware.jobs.ray_runner import RayRunner
 from gridaware.store.controller import ControllerStore
@@ -79,6 +80,7 @@ class Handlers:
             "feed.add": self._feed_add,
             "feed.remove": self._feed_remove,
             "feed.test": self._feed_test,
+            "feed.advisories": self._feed_advisories,
             "event.send": self._event_send,
             "event.preview": self._event_preview,
             "job.submit": self._job_submit,
@@ -172,19 +174,22 @@ class Handlers:
     async def _feed_remove(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
         feed_id = _text(args, "feed_id")
         result = await self._tell(FeedRemoved(feed_id, actor))
-        self._feeds.remove(feed_id)
+        self._feeds.remove(feed_id, forget=True)
         return result
 
     async def _feed_test(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
         del actor
         running = self._feeds.get(_text(args, "feed_id"))
-        poll = getattr(running.feed, "poll", None)
-        heard: list[Signal] = [] if poll is None else list(await asyncio.to_thread(poll))
+        feed, heard = running.feed, list[Signal]()
+        if isinstance(feed, Polls):
+            heard = list(await asyncio.to_thread(feed.poll))
+        elif isinstance(feed, Listens):
+            heard = list(feed.standing())
         now = self._steady.now()
         return {
             "feed_id": running.spec.feed_id,
             "kind": running.spec.kind,
-            "hears_pushes": hasattr(running.feed, "hear"),
+            "hears_pushes": isinstance(feed, (Hears, Hooks)),
             "health": running.health.now(),
             "signals": [
                 {
@@ -193,7 +198,16 @@ class Handlers:
                 }
                 for signal in heard[:20]
             ],
+            "signals_heard": len(heard),
+            "advisories": len(running.advisories()),
         }
+
+    async def _feed_advisories(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        """What a feed heard that only informs, the newest first."""
+        del actor
+        running = self._feeds.get(_text(args, "feed_id"))
+        newest = sorted(running.advisories(), key=lambda a: (a.start, a.quantity), reverse=True)
+        return {"feed_id": running.spec.feed_id, "advisories": newest}
 
     def _signal(self, args: Mapping[str, Any]) -> Signal:
         now = self._steady.now()

@@ -81,6 +81,13 @@ async def try_feed(feed_id: Name, web: WebContext, actor: Actor) -> Response:
     return json_response(await web.control.send("feed.test", {"feed_id": feed_id}, actor=actor))
 
 
+@router.get("/{feed_id}/advisories", responses=responses_of("What it heard that only informs."))
+async def feed_advisories(feed_id: Name, web: WebContext, actor: Actor) -> Response:
+    """What a feed heard that only informs, the newest first: prices, alerts, forecasts."""
+    args = {"feed_id": feed_id}
+    return json_response(await web.control.send("feed.advisories", args, actor=actor))
+
+
 class SignalForwarder:
     """Hands signals to control's own listener, byte for byte."""
 
@@ -94,15 +101,19 @@ class SignalForwarder:
         """Let go of the connections."""
         self._session.close()
 
-    def forward(self, feed_id: str, headers: dict[str, str], body: bytes) -> Response:
-        """Control's own answer to a signal.
+    def forward(
+        self, method: str, feed_id: str, query: str, headers: dict[str, str], body: bytes
+    ) -> Response:
+        """Control's own answer to a signal or a call-back.
 
         Raises:
             Unavailable: control does not listen, or not in time. Nothing was accepted.
         """
         try:
-            answer = self._session.post(
+            answer = self._session.request(
+                method,
                 f"{self._url}/api/v1/signals/{feed_id}",
+                params=query,
                 data=body,
                 headers=headers,
                 timeout=_FORWARD_SECONDS,
@@ -129,6 +140,18 @@ _RAW_BODY: dict[str, Any] = {
 )
 async def forward_signal(feed_id: Name, request: Request) -> Response:
     """A feed's signed webhook. Control checks the signature; no API key is needed."""
+    return await _forward(feed_id, request)
+
+
+@signals_router.get("/{feed_id}", responses=responses_of("The answer to the challenge."))
+async def forward_challenge(feed_id: Name, request: Request) -> Response:
+    """A challenge of a protocol that tries a call-back before it uses it. Control answers."""
+    return await _forward(feed_id, request)
+
+
+async def _forward(feed_id: str, request: Request) -> Response:
     forwarder: SignalForwarder = request.app.state.forwarder
     headers = {k: v for k, v in request.headers.items() if k.lower() not in _NOT_FORWARDED}
-    return await run_in_threadpool(forwarder.forward, feed_id, headers, await request.body())
+    query = request.url.query[:2048]
+    body = await request.body()
+    return await run_in_threadpool(forwarder.forward, request.method, feed_id, query, headers, body)

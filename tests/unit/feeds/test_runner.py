@@ -246,7 +246,7 @@ def test_feeds_are_known_by_their_id(clock: ManualClock, control: Control) -> No
     with pytest.raises(Refused) as many:
         runner.add(spec("one-more"), NOW)
     assert many.value.code == "feeds-too-many"
-    assert len(runner.health()) == 64
+    assert len(runner.health()) == 256
 
 
 def test_a_poll_that_does_not_return_is_seen(running: RunningFeed, clock: ManualClock) -> None:

@@ -67,7 +67,7 @@ READS = {
     for path, command in commands()
     if "output" in {parameter.name for parameter in command.params}
 }
-LOCAL = {("doctor",), ("replay",), ("release",), ("policy", "check")}
+LOCAL = {("doctor",), ("replay",), ("release",), ("policy", "check"), ("feed", "parse")}
 FROM_THE_API = sorted(set(READS) - LOCAL)
 ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("event", "send"): ["--reduce-percent", "40"],
@@ -93,7 +93,7 @@ class Everything(dict[tuple[str, str], Any]):
         method, path = key
         if method == "GET" and path in self.LISTS:
             return [(200, {"items": [{**JOB, **EVENT, "text": "a\nb"}], "next_cursor": None})]
-        return [(200, {**JOB, **EVENT, **ANSWER, "lines": [], "jobs": []})]
+        return [(200, {**JOB, **EVENT, **ANSWER, "lines": [], "jobs": [], "advisories": [JOB]})]
 
 
 @pytest.mark.parametrize("path", FROM_THE_API, ids=" ".join)
@@ -513,3 +513,49 @@ def test_a_reader_that_has_had_enough_hears_no_complaint() -> None:
         assert child.stderr is not None
         child.stdout.close()
         assert child.stderr.read() == b""
+
+
+def test_a_message_is_read_from_a_file_without_any_site(
+    tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    file = tmp_path / "said.json"
+    said = {"id": "dr-1", "start": "2026-07-01T14:00:00Z", "duration": "PT1H"}
+    file.write_text(json.dumps({**said, "target": {"limit_kw": 84}}))
+    arguments = [str(file), "--kind", "webhook", "--now", "2026-07-01T13:00:00Z"]
+    result = run("feed", "parse", *arguments, "-o", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out) == {
+        "events": [
+            {
+                "id": "dr-1",
+                "start": "2026-07-01T14:00:00Z",
+                "end": "2026-07-01T15:00:00Z",
+                "type": "limit_watts",
+                "value": 84000.0,
+                "disposition": "act",
+                "reason": "asked for",
+            }
+        ],
+        "refused": [],
+    }
+    late = run("feed", "parse", *arguments[:-1], "2026-07-01T15:00:00Z", "-o", "json")
+    assert json.loads(late.out)["events"][0]["disposition"] == "refused"
+    assert run("feed", "parse", str(file), "--kind", "schedule").code == 2
+
+
+def test_a_message_is_read_with_the_authority_of_a_feed(
+    tmp_path: Path, api: StubApi, run: Callable[..., Result]
+) -> None:
+    authority = {
+        "least_watts": 90e3, "greatest_depth": 1.0, "hours_per_day": 0.5,
+        "least_notice_seconds": 0.0,
+    }  # fmt: skip
+    settings = {"secrets": ["env:NOBODY"]}
+    api.answer("GET", "/feeds/utility", {"settings": settings, "authority": authority})
+    file = tmp_path / "said.json"
+    said = {"id": "dr-1", "start": "2026-07-01T14:00:00Z", "duration": "PT1H"}
+    file.write_text(json.dumps({**said, "target": {"limit_kw": 84}}))
+    now = "2026-07-01T13:00:00Z"
+    result = run("feed", "parse", str(file), "--kind", "webhook", "--feed", "utility", "--now", now)
+    assert result.code == 0, result.err
+    assert "clamped to its authority: not below 90 kW, not longer than 0.5 h a day" in result.out
