@@ -25,8 +25,8 @@ METHODS = {
     "advisories", "cancel_event", "close", "cordon", "energy_report", "event", "event_report",
     "event_report_file", "events", "explain_job", "feed", "feeds", "gpus", "hold_job", "job",
     "job_logs", "jobs", "ledger", "nodes", "opt_out", "pause_job", "policies", "power",
-    "preview_event", "register_feed", "release", "release_job", "remove_feed", "resume_job", "send_event",
-    "status", "stop_job", "submit_job", "test_feed", "uncordon",
+    "preview_event", "register_feed", "release", "release_job", "remove_feed", "resume_job",
+    "send_event", "status", "stop_job", "submit_job", "test_feed", "uncordon",
 }  # fmt: skip
 
 
