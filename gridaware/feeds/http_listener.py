@@ -126,6 +126,8 @@ def build_app(runner: FeedRunner, accept: Accept, clock: Clock) -> Starlette:
     return Starlette(
         routes=[
             Route("/api/v1/signals/{feed}", signals, methods=["POST", "GET"]),
+            # Where the reference server of OpenADR 3.1 sends its challenge (2026).
+            Route("/api/v1/signals/{feed}/echo", signals, methods=["GET"]),
             Route("/healthz", healthz, methods=["GET"]),
         ],
         exception_handlers={HTTPException: http_error},

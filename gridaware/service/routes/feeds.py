@@ -149,6 +149,12 @@ async def forward_challenge(feed_id: Name, request: Request) -> Response:
     return await _forward(feed_id, request)
 
 
+@signals_router.get("/{feed_id}/echo", include_in_schema=False)
+async def forward_echo(feed_id: Name, request: Request) -> Response:
+    """The same, where some servers append a path of their own. Control answers."""
+    return await _forward(f"{feed_id}/echo", request)
+
+
 async def _forward(feed_id: str, request: Request) -> Response:
     forwarder: SignalForwarder = request.app.state.forwarder
     headers = {k: v for k, v in request.headers.items() if k.lower() not in _NOT_FORWARDED}

@@ -91,6 +91,8 @@ def test_a_challenge_by_get_is_answered_by_the_kind(
     monkeypatch.setattr(Able, "hooks", echo)
     answer = site.send("GET", "/api/v1/signals/utility?echo=abc123")
     assert (answer.status_code, answer.text) == (200, "abc123")
+    answer = site.send("GET", "/api/v1/signals/utility/echo?echo=test_echo")
+    assert (answer.status_code, answer.text) == (200, "test_echo")
     assert site.accepted == []
 
 
