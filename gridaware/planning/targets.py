@@ -1,11 +1,12 @@
 """What the site may draw now: open events, the hard limit, and the ramps between them.
 
-Within one programme the event with the lowest priority number holds (none = last), then the latest
-revision, then the latest start; between programmes the strictest binds. On the way down the target
-falls from where power was no faster than ``ramp.down``, and at once where there is no ramp or the
-programme is exempt from it (fast reserve, by configuration). On the
-way up it rises no faster than ``ramp.up`` and stays at or below the pre-event level until the last
-restore slot has ended (no rebound).
+Within one programme the event with the lowest priority number holds (none = last). Of two with the
+same one OpenADR leaves open which (user guide, 7.1): the stricter holds, since breaking either is
+the costlier mistake; a protocol whose newest word wins takes the older one back. Between programmes
+the strictest binds. On the way down the target falls from where power was no faster than
+``ramp.down``, and at once where there is no ramp or the programme is exempt from it (fast reserve,
+by configuration). On the way up it rises no faster than ``ramp.up`` and stays at or below the
+pre-event level until the last restore slot has ended (no rebound).
 """
 
 from collections.abc import Iterable, Mapping
@@ -74,10 +75,9 @@ def _in_window(event: GridEvent, now: Moment) -> bool:
     return acting and begun and (event.request.end is None or now.wall < event.request.end)
 
 
-def _precedence(event: GridEvent) -> tuple[bool, int, int, float, str]:
+def _precedence(event: GridEvent) -> tuple[bool, int, float, str]:
     priority = event.request.priority
-    start = -event.request.start.timestamp()
-    return (priority is None, priority or 0, -event.revision, start, event.event_id)
+    return (priority is None, priority or 0, event.limit_watts or 0.0, event.event_id)
 
 
 def ramp_down_seconds(from_watts: float, limit_watts: float, ramp: Ramp) -> float:

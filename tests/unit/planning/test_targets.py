@@ -58,10 +58,9 @@ def test_within_a_programme_the_lowest_priority_number_holds_and_none_comes_last
     assert bound(event("two", 1.0, priority=2), event("one", 9.0, priority=1)) == ["one"]
 
 
-def test_then_the_latest_revision_and_the_latest_start():
-    assert bound(event("old", 1.0), event("new", 9.0, revision=3)) == ["new"]
-    later = event("later", 9.0, start=T0 + timedelta(minutes=1))
-    assert bound(event("earlier", 1.0), later) == ["later"]
+def test_of_two_with_the_same_priority_the_stricter_holds():
+    assert bound(event("strict", 1.0), event("later", 9.0, revision=3)) == ["strict"]
+    assert bound(event("b", 2.0, priority=1), event("a", 9.0, priority=1)) == ["b"]
 
 
 def test_between_programmes_the_strictest_binds():
