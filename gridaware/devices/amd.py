@@ -303,7 +303,7 @@ class AmdDriver:
             ticks * microjoules / 1e6,
             self._epoch,
             Boundary.GPU,
-            drawing=self._power.drawing(gpu_id),
+            watts=self._power.watts(gpu_id),
         )
 
     def processes(self, gpu_id: str) -> tuple[int, ...]:

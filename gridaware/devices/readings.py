@@ -18,6 +18,13 @@ IMPLAUSIBLE_SHARE: Final = 1.5
 """Of the greatest limit: more than that is a broken sensor, not power (notes §6, case 32)."""
 FROZEN_SECONDS: Final = 5.0
 """A counter that does not move this long while power flows counts nothing (case 34)."""
+TRIAL_SECONDS: Final = 30.0
+"""For so long a counter that froze must agree with power before it is believed again. Short beside
+the freeze, so that accounting sees what the counter has missed and books the integral for it."""
+TRIAL_SHARE: Final = 0.1
+"""More than that between counter and integral is a disagreement (notes §1.2)."""
+TRIAL_GAP_SECONDS: Final = 10.0
+"""Between two readings further apart power is not integrated."""
 
 
 class LastGood:
@@ -26,7 +33,7 @@ class LastGood:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last: dict[str, Reading] = {}
-        self._drawing: dict[str, bool] = {}
+        self._watts: dict[str, float] = {}
 
     def reading(
         self,
@@ -41,8 +48,9 @@ class LastGood:
         Raises:
             DeviceError: ``power-implausible``, and there is no good one yet.
         """
-        self._drawing[gpu_id] = 0 < watts < IMPLAUSIBLE_SHARE * greatest_watts  # false for NaN, too
-        if self._drawing[gpu_id]:
+        good = 0 < watts < IMPLAUSIBLE_SHARE * greatest_watts  # false for NaN, too
+        self._watts[gpu_id] = watts if good else 0.0
+        if good:
             self._last[gpu_id] = Reading(watts, self._clock.wall(), boundary, method)
             return self._last[gpu_id]
         last = self._last.get(gpu_id)
@@ -52,9 +60,35 @@ class LastGood:
             )
         return Reading(last.watts, last.at, last.boundary, last.method, Quality.HELD)
 
-    def drawing(self, gpu_id: str) -> bool:
-        """Whether it drew power when it was last read."""
-        return self._drawing.get(gpu_id, False)
+    def watts(self, gpu_id: str) -> float:
+        """What it drew when it was last read; 0 where that was nothing, or no power at all."""
+        return self._watts.get(gpu_id, 0.0)
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A counter that froze moves again: does it count what is drawn?"""
+
+    begun_seconds: float
+    begun_joules: float
+    at_seconds: float
+    watts: float
+    drawn_joules: float = 0.0
+
+    def goes_on(self, watts: float, now: float) -> bool:
+        """Integrate up to now; False where power was not known meanwhile."""
+        seconds = now - self.at_seconds
+        self.drawn_joules += (self.watts + watts) / 2 * seconds
+        known = min(self.watts, watts) > 0 and seconds <= TRIAL_GAP_SECONDS
+        self.at_seconds, self.watts = now, watts
+        return known
+
+    def passed(self, joules: float, now: float) -> bool | None:
+        """Whether it has counted what was drawn; None = it is too early to say."""
+        if now - self.begun_seconds < TRIAL_SECONDS:
+            return None
+        counted = joules - self.begun_joules
+        return abs(counted - self.drawn_joules) <= TRIAL_SHARE * self.drawn_joules
 
 
 @dataclass(slots=True)
@@ -63,13 +97,15 @@ class _Count:
     epoch: str
     moved_seconds: float
     frozen: bool = False
+    trial: _Trial | None = None
 
 
 class Counters:
-    """Energy counters: a decrease begins an epoch, and one that froze is not believed again.
+    """Energy counters: a decrease begins an epoch, and one that froze is not believed for a while.
 
     A counter that runs on after a freeze has lost what was drawn meanwhile, and nothing tells how
-    much; so it stays out until the driver is opened anew, and energy is integrated instead.
+    much. So energy is integrated from power until the counter has agreed with it for
+    ``TRIAL_SECONDS``; then it is believed again, in an epoch of its own.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -77,7 +113,7 @@ class Counters:
         self._counts: dict[str, _Count] = {}
 
     def reading(
-        self, gpu_id: str, joules: float, epoch: str, boundary: Boundary, *, drawing: bool
+        self, gpu_id: str, joules: float, epoch: str, boundary: Boundary, *, watts: float
     ) -> EnergyReading:
         """``joules`` as a reading of the counter.
 
@@ -86,7 +122,7 @@ class Counters:
             joules: what it shows.
             epoch: of the driver; a decrease under one adds the boot seconds at which it was seen.
             boundary: what it encloses.
-            drawing: whether power flows, so that the counter must move.
+            watts: what flows now, so that the counter must move; 0 = nothing, or nobody knows.
 
         Raises:
             DeviceError: ``energy-frozen``, or ``energy-absurd`` for what is no number.
@@ -99,10 +135,14 @@ class Counters:
             count = self._counts[gpu_id] = _Count(joules, epoch, now)
         elif joules < count.joules:
             count.epoch = f"{epoch}@{now:.3f}"
+            count.trial = None
+        if count.frozen and _is_back(count, joules, watts, now):
+            count.frozen, count.trial = False, None
+            count.epoch = f"{epoch}@{now:.3f}"
         if joules != count.joules:
             count.joules, count.moved_seconds = joules, now
-        elif drawing and now - count.moved_seconds > FROZEN_SECONDS:
-            count.frozen = True
+        elif watts > 0 and now - count.moved_seconds > FROZEN_SECONDS:
+            count.frozen, count.trial = True, None
         if count.frozen:
             raise DeviceError(
                 "energy-frozen",
@@ -110,3 +150,16 @@ class Counters:
                 gpu_id=gpu_id,
             )
         return EnergyReading(joules, count.epoch, self._clock.wall(), boundary)
+
+
+def _is_back(count: _Count, joules: float, watts: float, now: float) -> bool:
+    """Whether a counter that froze has agreed with power for long enough by now."""
+    trial = count.trial
+    if trial is None:
+        if joules != count.joules:
+            count.trial = _Trial(now, joules, now, watts)
+        return False
+    passed = trial.passed(joules, now) if trial.goes_on(watts, now) else False
+    if passed is False:
+        count.trial = _Trial(now, joules, now, watts)
+    return passed is True

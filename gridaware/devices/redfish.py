@@ -320,8 +320,8 @@ class RedfishDriver:
         joules = _joules(self._metrics(self._part(gpu_id)))
         if joules is None:
             raise DeviceNotSupported("device-not-supported", f"GPU {gpu_id}: no energy counter")
-        drawing = self._power.drawing(gpu_id)
-        return self._counters.reading(gpu_id, joules, self.epoch(), self._encloses, drawing=drawing)
+        watts = self._power.watts(gpu_id)
+        return self._counters.reading(gpu_id, joules, self.epoch(), self._encloses, watts=watts)
 
     def processes(self, gpu_id: str) -> tuple[int, ...]:
         """A BMC knows no processes."""
@@ -448,7 +448,7 @@ class RedfishMeter:
             return power, None
         with contextlib.suppress(DeviceError):
             return power, self._counters.reading(
-                self._path, joules, driver_load(MODULE), Boundary.NODE, drawing=watts > 0
+                self._path, joules, driver_load(MODULE), Boundary.NODE, watts=watts
             )
         return power, None
 

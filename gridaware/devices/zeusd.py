@@ -291,8 +291,8 @@ class ZeusdDriver:
                 "device-not-supported", f"GPU {gpu_id}: has no energy counter to trust"
             )
         joules = _milli(self._of(gpu_id, "/gpu/get_cumulative_energy"), "energy_mj")
-        drawing = self._power.drawing(gpu_id)
-        return self._counters.reading(gpu_id, joules, self.epoch(), Boundary.GPU, drawing=drawing)
+        watts = self._power.watts(gpu_id)
+        return self._counters.reading(gpu_id, joules, self.epoch(), Boundary.GPU, watts=watts)
 
     def processes(self, gpu_id: str) -> tuple[int, ...]:
         """Host pids with a compute context on the GPU; only NVML tells them."""
