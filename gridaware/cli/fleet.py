@@ -30,6 +30,8 @@ GPU_COLUMNS = (
     Column("POWER", "power_watts"),
     Column("LIMIT", "enforced_limit_watts"),
     Column("FOUND", "found_limit_watts"),
+    Column("CLOCK", "asked_clock_mhz"),
+    Column("LOCK", "clock_lock"),
     Column("JOB", "job_id"),
     Column("ERROR", "error"),
 )

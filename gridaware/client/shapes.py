@@ -141,6 +141,14 @@ class GpuInfo(TypedDict, total=False):
     """The limit before gridaware changed anything."""
     least_limit_watts: float
     greatest_limit_watts: float
+    asked_clock_mhz: float | None
+    """The clock lock asked of it; None = none."""
+    clock_lock: str | None
+    """What became of that: ``set`` (the driver took it), ``kept`` (the clock was then read at or
+    below it), ``exceeded`` (read above it: set again), or the code of the error; None = not known
+    yet."""
+    clock_mhz: float | None
+    """The clock as it was read when ``clock_lock`` was found."""
     can_set: bool
     job_id: str | None
     unmanaged: bool

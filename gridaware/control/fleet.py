@@ -28,6 +28,8 @@ _OVER = (
     "limit-not-set",
     "device-lost",
     "device-hung",
+    "device-timeout",
+    "driver-part-gone",
     "device-reset-required",
     "device-in-use",
     "device-no-permission",
@@ -158,7 +160,10 @@ def on_acknowledged(turn: Turn, ack: Acknowledged) -> None:
         return
     track.acked_sequence = max(track.acked_sequence, ack.sequence)
     for result in ack.results:
+        before = track.results.get(result.gpu_id)
         track.results[result.gpu_id] = result
+        if result.lock != (before.lock if before is not None else None):
+            turn.publish("node", ack.node_id)
         gpu = turn.state.gpus.get(result.gpu_id)
         if gpu is None:
             continue
@@ -175,6 +180,9 @@ def on_acknowledged(turn: Turn, ack: Acknowledged) -> None:
 def on_fault(turn: Turn, fault: NodeFault) -> None:
     """An agent reports something a person should know."""
     subject = fault.gpu_id or fault.node_id
+    if fault.over:
+        turn.calm(fault.code, subject)
+        return
     if fault.code in {"gpu-back", "permission-back"}:
         _gpu_back(turn, subject)
         return

@@ -19,6 +19,8 @@ __all__ = [
     "FeedReport",
     "FrequencySource",
     "GpuIdentity",
+    "Incident",
+    "Incidents",
     "JobRunner",
     "Ledger",
     "Meter",
@@ -124,6 +126,10 @@ class ClockLocks(Protocol):
         """Give back the found lock."""
         ...
 
+    def clock_mhz(self, gpu_id: str) -> float:
+        """The clock now: all that shows of a lock."""
+        ...
+
 
 @runtime_checkable
 class Boards(Protocol):
@@ -140,6 +146,40 @@ class Paced(Protocol):
 
     def pace(self, gpu_id: str) -> Pace:
         """How fast the way to this GPU is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An error that a device has reported by itself: it happened, it is no state."""
+
+    gpu_id: str
+    code: str
+    message: str
+    """Names the error and what it means."""
+    error_code: str = ""
+    """Where the device must be left alone from now on: why, as a call to it would have said."""
+    error_kind: str = ""
+    """Class name of that in :mod:`gridaware.domain.errors`."""
+
+
+@runtime_checkable
+class Incidents(Protocol):
+    """What a driver has besides whose devices report errors by themselves.
+
+    Both calls come from one thread for each GPU, beside the thread of its other calls.
+    """
+
+    def watch(self, gpu_id: str) -> None:
+        """Hear this GPU from now on.
+
+        Raises:
+            DeviceNotSupported: it reports nothing.
+        """
+        ...
+
+    def incident(self, gpu_id: str, seconds: float) -> Incident | None:
+        """The next error that a person should know of; None = none came in time."""
         ...
 
 

@@ -25,7 +25,15 @@ from importlib import import_module
 from typing import Final, TypeVar, cast
 
 from gridaware.clock import Clock, SystemClock
-from gridaware.control.ports import Boards, ClockLocks, Driver, GpuIdentity, Paced
+from gridaware.control.ports import (
+    Boards,
+    ClockLocks,
+    Driver,
+    GpuIdentity,
+    Incident,
+    Incidents,
+    Paced,
+)
 from gridaware.domain.errors import (
     ConfigError,
     DeviceError,
@@ -273,6 +281,18 @@ class MixedDriver:
         """Give back the found lock."""
         self._ask(gpu_id, lambda part: _locks(part, gpu_id).unlock_clocks(gpu_id))
 
+    def clock_mhz(self, gpu_id: str) -> float:
+        """The clock now."""
+        return self._ask(gpu_id, lambda part: _locks(part, gpu_id).clock_mhz(gpu_id))
+
+    def watch(self, gpu_id: str) -> None:
+        """Hear of the errors that the GPU reports by itself, if its part can."""
+        self._ask(gpu_id, lambda part: _reporter(part, gpu_id).watch(gpu_id))
+
+    def incident(self, gpu_id: str, seconds: float) -> Incident | None:
+        """The next error that the GPU has reported."""
+        return self._ask(gpu_id, lambda part: _reporter(part, gpu_id).incident(gpu_id, seconds))
+
     # -- how parts are asked -------------------------------------------------------------------
 
     def _attached(self) -> None:
@@ -331,4 +351,10 @@ def _epoch(driver: Driver) -> str:
 def _locks(part: Driver, gpu_id: str) -> ClockLocks:
     if not isinstance(part, ClockLocks):
         raise DeviceNotSupported("device-not-supported", f"GPU {gpu_id}: has no clock lock")
+    return part
+
+
+def _reporter(part: Driver, gpu_id: str) -> Incidents:
+    if not isinstance(part, Incidents):
+        raise DeviceNotSupported("device-not-supported", f"GPU {gpu_id}: reports no errors")
     return part

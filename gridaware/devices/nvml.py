@@ -11,10 +11,12 @@ What is particular here, and why:
 * With MIG the board is what is read and limited: its slices have no power of their own.
 * A limit below ours that a BMC sets shows in the enforced limit alone: it is reported, not fought.
 * Persistence mode, workload profiles and power smoothing are read and told, never changed.
+* Xids are heard as they happen; a GPU that dies without one is found by asking.
 
 How NVML is asked: :mod:`~gridaware.devices.nvml_calls`; what its codes mean:
 :mod:`~gridaware.devices.nvml_errors`; clock locks: :mod:`~gridaware.devices.nvml_clocks`; slices,
-profiles, smoothing: :mod:`~gridaware.devices.nvml_board`.
+profiles, smoothing: :mod:`~gridaware.devices.nvml_board`; what Xids ask for:
+:mod:`~gridaware.devices.nvml_xid`.
 """
 
 import contextlib
@@ -26,10 +28,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from gridaware.clock import Clock, SystemClock
+from gridaware.control.ports import Incident
 from gridaware.devices.nvml_board import read_board
 from gridaware.devices.nvml_calls import NvmlCalls
 from gridaware.devices.nvml_clocks import NvmlClocks, parse_lock
 from gridaware.devices.nvml_errors import INVALID_ARGUMENT, error_of
+from gridaware.devices.nvml_xid import NvmlXids
 from gridaware.devices.options import check_names
 from gridaware.domain.errors import (
     ConfigError,
@@ -135,6 +139,7 @@ class NvmlDriver(NvmlClocks):
         self._nvml = nvml
         self._clock = clock
         self._module = module
+        self._xids = NvmlXids(self._calls)
         self._forget()
 
     def _forget(self) -> None:
@@ -292,6 +297,14 @@ class NvmlDriver(NvmlClocks):
     def board_state(self, gpu_id: str) -> BoardState:
         """Persistence, slices, profiles, smoothing."""
         return read_board(self._calls, gpu_id, self.limit_range(gpu_id).default_watts)
+
+    def watch(self, gpu_id: str) -> None:
+        """Hear of this GPU's Xids from now on."""
+        self._xids.watch(gpu_id)
+
+    def incident(self, gpu_id: str, seconds: float) -> Incident | None:
+        """The next Xid that a person should know of; None = none came in time."""
+        return self._xids.incident(gpu_id, seconds)
 
     # -- readings ------------------------------------------------------------------------------
 

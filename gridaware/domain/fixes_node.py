@@ -12,6 +12,13 @@ _DEVICE = {
     "device-not-supported": "Leave this GPU uncapped, or use one whose driver supports it.",
     "device-lost": "Look for Xid errors in `dmesg`, drain the node, and reset or replace the GPU.",
     "device-reset-required": "Drain the node with `gridaware node cordon`, then reset the GPU.",
+    "gpu-xid-lost": "Power the node off and on, reseat the GPU or have it replaced.",
+    "gpu-xid-reset": "Drain the node with `gridaware node cordon`, then reset the GPU "
+    "(`nvidia-smi -r`); have it serviced if the Xid comes again.",
+    "gpu-xid": "Look the Xid up in NVIDIA's catalog, and at what `dmesg` says beside it.",
+    "gpu-xid-job": "Look into the job's own log: it failed, and the GPU is healthy.",
+    "clock-lock-lost": "Find what else sets clocks on the node, such as `nvidia-smi -rgc` or DCGM.",
+    "clock-lock-not-set": "Look for driver errors in `dmesg`; the agent tries again itself.",
     "device-in-use": "Drain the node; something holds the GPU that must leave first.",
     "device-hung": "Look for driver errors in `dmesg`; the agent restarts its driver child itself.",
     "device-timeout": "Look for driver errors in `dmesg`; the agent tries again itself.",

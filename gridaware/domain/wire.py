@@ -37,6 +37,7 @@ __all__ = [
     "JobGone",
     "JobProgress",
     "JobRegistered",
+    "LockHeld",
     "NodeFault",
     "RelayClosed",
     "RelayHello",
@@ -178,6 +179,22 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
+class LockHeld:
+    """What became of one GPU's clock lock. No driver says what lock stands, but the clock shows it.
+
+    A clock at or below the lock is all that can be seen of it, and little while nothing runs.
+    """
+
+    asked_mhz: float
+    state: str
+    """``set``: the driver took it, and the clock has not been read since it settled; ``kept``: it
+    was then read at or below it; ``exceeded``: it was read above it, so the lock is set again; else
+    the code of the error."""
+    clock_mhz: float | None = None
+    """As read when ``state`` was found."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuResult:
     """What became of one GPU's limit."""
 
@@ -190,6 +207,8 @@ class GpuResult:
     after_seconds: float | None = None
     """On the agent's boot clock, from the receipt of the frame to the read-back; None = not known,
     as where a restarted agent answers again."""
+    lock: LockHeld | None = None
+    """Its clock lock, where the lease asks one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +335,8 @@ class NodeFault:
     code: str
     gpu_id: str | None
     message: str
+    over: bool = False
+    """What was told under this code of that GPU, or of the node, holds no longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class LimitReading:
     error_kind: str | None = None
     can_set: bool | None = None
     """Where permission was missing and was asked for again: whether it is there now."""
+    clock_mhz: float | None = None
+    """The clock, where a lock of ours stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class LockClocks:
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """One clock lock was set, or was not. Nothing can read it back."""
+    """One clock lock was set, or was not. Nothing can read it back: later clocks show it."""
 
     gpu_id: str
     ticket: int
@@ -221,6 +223,8 @@ class Fault:
     code: str
     gpu_id: str | None
     message: str
+    over: bool = False
+    """What was told under this code of the same GPU, or of the node, holds no longer."""
 
 
 @dataclass(frozen=True, slots=True)

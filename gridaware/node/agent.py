@@ -22,6 +22,7 @@ from typing import Protocol
 
 from gridaware import __version__
 from gridaware.clock import Clock, boot_id
+from gridaware.control.ports import Incident
 from gridaware.domain.errors import ConfigError, InvalidInput, Unavailable
 from gridaware.domain.wire import (
     PROTOCOL_VERSION,
@@ -278,9 +279,15 @@ class Agent:
         self._carry([*actions, *self._boards.look(tick)])
         self._sampling.take(tick, sample_hz=self._sample_hz)
 
+    def on_incident(self, incident: Incident) -> None:
+        """A GPU has reported an error by itself; perhaps it must be left alone."""
+        gpu_id, why = incident.gpu_id, (incident.error_code, incident.error_kind)
+        actions = self.holder.on_hung([gpu_id], self._now(), why) if incident.error_code else []
+        self._carry([Fault(incident.code, gpu_id, incident.message), *actions])
+
     def on_driver_gone(self, code: str, message: str) -> None:
         """No driver child is at work; another is on its way."""
-        fault = Fault(code, None, message)
+        fault = self._boards.gone(code, message)
         self._carry([fault, *self.holder.on_driver_gone(self._now())])
 
     # The controller -------------------------------------------------------------------------
@@ -422,7 +429,8 @@ class Agent:
     def _fault(self, fault: Fault) -> None:
         _log.warning("%s %s: %s", fault.code, fault.gpu_id or "", fault.message)
         node_id = self.settings.node_id
-        self.uplink.fault(NodeFault(node_id, fault.code, fault.gpu_id, fault.message))
+        told = NodeFault(node_id, fault.code, fault.gpu_id, fault.message, fault.over)
+        self.uplink.fault(told)
 
     def _acknowledged(self, action: Acknowledge) -> Acknowledged:
         return Acknowledged(

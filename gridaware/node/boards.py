@@ -42,19 +42,37 @@ class BoardNews:
     """Tells once of each state of a board that changes what a limit on it is worth."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
+        self._told: dict[tuple[str, str | None], set[str]] = {}
+        """Code and GPU → the words of what holds."""
+        self._gone: set[str] = set()
         self._latency_seconds: dict[str, float] = {}
         self._watch = CapWatch(lambda gpu_id: self._latency_seconds.get(gpu_id, 0.0))
 
     def faults(self, inventory: Inventory) -> list[Fault]:
-        """What a new driver child found and was not told yet; what has gone is forgotten."""
+        """What a new driver child found and was not told yet, and what it finds no more."""
         self._latency_seconds = {d.gpu_id: d.pace.latency_seconds for d in inventory.devices}
         now = [Fault(code, None, words) for code, words in inventory.faults]
         now += _read_only(inventory)
         now += [fault for device in inventory.devices for fault in _about(device)]
-        known = self._told
-        self._told = {(fault.gpu_id or "", fault.message) for fault in now}
-        return [fault for fault in now if (fault.gpu_id or "", fault.message) not in known]
+        known, self._told = self._told, {}
+        for fault in now:
+            self._told.setdefault((fault.code, fault.gpu_id), set()).add(fault.message)
+        new = [f for f in now if f.message not in known.get((f.code, f.gpu_id), ())]
+        past = dict.fromkeys([*known, *((code, None) for code in sorted(self._gone))])
+        self._gone.clear()
+        return [
+            *(
+                Fault(code, gpu_id, "this holds no longer", over=True)
+                for code, gpu_id in past
+                if (code, gpu_id) not in self._told
+            ),
+            *new,
+        ]
+
+    def gone(self, code: str, message: str) -> Fault:
+        """The driver went away, and all of it is missing until :meth:`faults` is asked again."""
+        self._gone.add(code)
+        return Fault(code, None, message)
 
     def look(self, tick: Tick) -> list[Fault]:
         """GPUs whose power does not obey their limit."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gridaware.control.ports import Incident
 from gridaware.domain.errors import Bug
 from gridaware.node.actions import Device, LimitReading, Locked, Written
 
@@ -18,6 +19,7 @@ __all__ = [
     "Ended",
     "Found",
     "GpuTick",
+    "Happened",
     "Lock",
     "LockResult",
     "Rate",
@@ -105,6 +107,12 @@ class Tick(msgspec.Struct, tag="tick", array_like=True):
     gpus: tuple[GpuTick, ...]
 
 
+class Happened(msgspec.Struct, tag="happened", array_like=True):
+    """Child → agent: a GPU has reported an error by itself."""
+
+    incident: Incident
+
+
 class Ended(msgspec.Struct, tag="ended", array_like=True):
     """Child → agent, last: why it cannot go on."""
 
@@ -113,7 +121,7 @@ class Ended(msgspec.Struct, tag="ended", array_like=True):
 
 
 ToChild = Setup | Rate | Write | Lock
-FromChild = Found | Results | LockResult | Tick | Ended
+FromChild = Found | Results | LockResult | Tick | Happened | Ended
 
 _ENCODER = msgspec.msgpack.Encoder()
 

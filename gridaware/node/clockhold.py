@@ -4,6 +4,9 @@ No driver can say which lock stands, so the found one is taken to be *unlocked* 
 which the driver's options name): giving back means unlocking. A lock is in the journal before it
 is written, so that a restarted agent knows what it has to undo. On the way back it rises in a
 straight line to the full clock, with the limits.
+
+What shows of a lock is the clock: once it has settled it is read at or below the lock. One that is
+read above it has lost the lock to somebody else, and it is set again, ever more rarely.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,13 +14,25 @@ from dataclasses import dataclass
 from math import isfinite
 
 from gridaware.domain.fleet import ClockRange
-from gridaware.node.actions import Fault, Inventory, JournalRecord, LockClocks, Locked
+from gridaware.domain.wire import LockHeld
+from gridaware.node.actions import (
+    Fault,
+    Inventory,
+    JournalRecord,
+    LimitReading,
+    LockClocks,
+    Locked,
+)
 from gridaware.node.gpuhold import GpuHold, retry_seconds
 from gridaware.node.term import Term
 
 __all__ = ["ClockHolds"]
 
 _FOR_GOOD = frozenset({"DeviceNotSupported", "DeviceOutOfRange"})
+_SETTLE_SECONDS = 1.0
+"""A clock that was read sooner after the lock says nothing of it."""
+_STEP_MHZ = 15.0
+"""Clocks come in such steps; the lock is at the step at or below what is asked."""
 
 
 @dataclass(slots=True)
@@ -35,6 +50,13 @@ class _Lock:
     failures: int = 0
     retry_at: float = 0.0
     told: str = ""
+    set_at: float = 0.0
+    """When the driver took what is asked, boot seconds."""
+    state: str = ""
+    """As :class:`LockHeld` has it; "" = on its way."""
+    clock_mhz: float | None = None
+    losses: int = 0
+    """Times it was read above the lock, since it was last seen to be kept."""
 
 
 class ClockHolds:
@@ -84,6 +106,7 @@ class ClockHolds:
         for lock in self._locks.values():
             lock.confirmed = lock.may_stand_mhz is None and lock.asked_mhz is None
             lock.in_flight = False
+            lock.state, lock.clock_mhz = "", None
 
     def settle(self, term: Term, holds: Mapping[str, GpuHold], now: float) -> list[LockClocks]:
         """What must be written now; it is in :attr:`record` from here on."""
@@ -97,6 +120,8 @@ class ClockHolds:
                 continue
             if wanted is not None:
                 lock.may_stand_mhz = wanted
+            if wanted != lock.asked_mhz:
+                lock.state, lock.clock_mhz = "", None
             lock.asked_mhz, lock.in_flight, lock.confirmed = wanted, True, False
             writes.append((gpu_id, wanted))
         if not writes:
@@ -106,17 +131,21 @@ class ClockHolds:
 
     def finish(self, results: Iterable[Locked], now: float) -> list[Fault]:
         """Locks were set, or not. An answer to an older write says nothing."""
-        faults = []
+        faults: list[Fault] = []
         for result in results:
             lock = self._locks.get(result.gpu_id)
             if lock is None or not lock.in_flight or result.most_mhz != lock.asked_mhz:
                 continue
             lock.in_flight = False
             if result.error_code is None:
+                faults += _over(lock, "clock-lock-not-set", result.gpu_id)
                 lock.confirmed, lock.failures, lock.told = True, 0, ""
                 lock.may_stand_mhz = lock.asked_mhz
+                lock.set_at = now
+                lock.state = lock.state if lock.state == "exceeded" else "set"
                 continue
             lock.failures += 1
+            lock.state, lock.clock_mhz = result.error_code, None
             lock.retry_at = now + retry_seconds(lock.failures)
             lock.refused = result.error_kind in _FOR_GOOD
             if lock.told != result.error_code:
@@ -131,11 +160,49 @@ class ClockHolds:
                 )
         return faults
 
+    def observe(self, reading: LimitReading, now: float) -> list[Fault]:
+        """A clock was read: does it keep to the lock?"""
+        lock, mhz = self._locks.get(reading.gpu_id), reading.clock_mhz
+        if lock is None or mhz is None or lock.asked_mhz is None or not lock.confirmed:
+            return []
+        if lock.in_flight or now - lock.set_at < _SETTLE_SECONDS or not isfinite(mhz):
+            return []
+        kept = mhz <= lock.asked_mhz + _STEP_MHZ
+        state = "kept" if kept else "exceeded"
+        if state != lock.state:
+            lock.state, lock.clock_mhz = state, mhz
+        if kept:
+            lost, lock.losses = lock.losses > 0, 0
+            words = f"its clock keeps to the lock of {lock.asked_mhz:g} MHz again"
+            return [Fault("clock-lock-lost", reading.gpu_id, words, over=True)] if lost else []
+        lock.confirmed, lock.retry_at = False, now + retry_seconds(lock.losses)
+        lock.losses += 1
+        if lock.losses > 1:
+            return []
+        words = f"its clock is {mhz:g} MHz above a lock of {lock.asked_mhz:g} MHz: set again"
+        return [Fault("clock-lock-lost", reading.gpu_id, words)]
+
+    def held(self, term: Term) -> dict[str, LockHeld | None]:
+        """What became of each lock that the lease asks; None = it is on its way."""
+        return {
+            gpu_id: self._held(gpu_id, asked_mhz)
+            for gpu_id, _ in term.clocks_mhz
+            if (asked_mhz := term.clock_mhz(gpu_id)) is not None
+        }
+
+    def _held(self, gpu_id: str, asked_mhz: float) -> LockHeld | None:
+        lock = self._locks.get(gpu_id)
+        if lock is None or lock.range is None:
+            return LockHeld(asked_mhz, "device-not-supported")
+        newest = lock.state and lock.asked_mhz == _wanted(lock, asked_mhz, 0.0)
+        return LockHeld(asked_mhz, lock.state, lock.clock_mhz) if newest else None
+
     def hung(self, gpu_ids: Iterable[str]) -> None:
         """Driver calls for these GPUs do not return."""
         for gpu_id in gpu_ids:
             if (lock := self._locks.get(gpu_id)) is not None and lock.in_flight:
                 lock.in_flight = lock.confirmed = False
+                lock.state, lock.clock_mhz = "device-hung", None
 
     def deadline(self, now: float) -> float | None:
         """When a lock that failed is tried again."""
@@ -153,6 +220,11 @@ def _wanted(lock: _Lock, held_mhz: float | None, progress: float) -> float | Non
         return None
     held = lock.range.clamp(held_mhz)
     return round(held + (lock.range.greatest_mhz - held) * progress)
+
+
+def _over(lock: _Lock, code: str, gpu_id: str) -> list[Fault]:
+    """What was told of it holds no longer."""
+    return [Fault(code, gpu_id, "the clock lock was set", over=True)] if lock.told else []
 
 
 def _due(lock: _Lock, wanted: float | None, now: float) -> bool:

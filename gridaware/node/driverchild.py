@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from gridaware.control.ports import Incident
 from gridaware.domain.errors import Bug
 from gridaware.domain.fleet import Pace
 from gridaware.node.actions import Inventory, Locked, Written
@@ -21,6 +22,7 @@ from gridaware.node.childwire import (
     ChildReader,
     Ended,
     Found,
+    Happened,
     Lock,
     LockResult,
     Rate,
@@ -61,6 +63,10 @@ class ChildEvents(Protocol):
 
     def on_tick(self, tick: Tick) -> None:
         """A sample of all GPUs."""
+        ...
+
+    def on_incident(self, incident: Incident) -> None:
+        """A GPU has reported an error by itself."""
         ...
 
     def on_driver_gone(self, code: str, message: str) -> None:
@@ -161,6 +167,8 @@ class DriverChildren:
             self._events.on_results(message.results)
         elif isinstance(message, LockResult):
             self._events.on_locked(message.result)
+        elif isinstance(message, Happened):
+            self._events.on_incident(message.incident)
         elif isinstance(message, Tick):
             self._watch_silence()
             self._events.on_tick(message)

@@ -138,8 +138,9 @@ def _samples_hold(message: SampleBatch) -> bool:
 
 
 def _acknowledgement_holds(message: Acknowledged) -> bool:
-    watts = (r.asked_watts + (r.enforced_watts or 0.0) for r in message.results)
-    return _aware(message.at) and isfinite(sum(watts))
+    numbers = (r.asked_watts + (r.enforced_watts or 0.0) for r in message.results)
+    locks = (r.lock.asked_mhz + (r.lock.clock_mhz or 0.0) for r in message.results if r.lock)
+    return _aware(message.at) and isfinite(sum(numbers) + sum(locks))
 
 
 def _fired_holds(message: Fired) -> bool:

@@ -12,9 +12,11 @@ from math import isfinite
 from gridaware.domain.fleet import LimitRange
 from gridaware.node.actions import Device, Fault, GpuRecord, LimitReading, Written
 
-__all__ = ["TOLERANCE_WATTS", "GpuHold", "free_watts", "retry_seconds", "same_watts"]
+__all__ = ["HUNG", "TOLERANCE_WATTS", "GpuHold", "free_watts", "retry_seconds", "same_watts"]
 
 TOLERANCE_WATTS = 0.75
+HUNG = ("device-hung", "DeviceHung")
+"""Code and kind of error of a GPU whose driver calls do not return."""
 _RETRY_SECONDS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _CALM_SECONDS = 120.0
 """A corrected limit that stands this long ends the back-off of corrections."""

@@ -33,7 +33,8 @@ from gridaware.node.actions import (
 )
 from gridaware.node.armed import ArmedResponses, joined, still_told, triggered
 from gridaware.node.clockhold import ClockHolds
-from gridaware.node.gpuhold import GpuHold, free_watts
+from gridaware.node.gpuhold import HUNG, GpuHold, free_watts
+from gridaware.node.level import own_target_watts
 from gridaware.node.order import Order, wrong_with
 from gridaware.node.restart import described, distrusted, remind, resume
 from gridaware.node.safekeeping import Safekeeping
@@ -226,13 +227,16 @@ class LeaseHolder:
             if hold is not None:
                 own = self._own_target(hold, now) if hold.touched else 0.0
                 faults += hold.observe(reading, own, now)
+                faults += self._clocks.observe(reading, now)
         return [*faults, *self._settle(now)]
 
-    def on_hung(self, gpu_ids: Iterable[str], now: float) -> list[Action]:
-        """Driver calls for these GPUs do not return."""
+    def on_hung(
+        self, gpu_ids: Iterable[str], now: float, why: tuple[str, str] = HUNG
+    ) -> list[Action]:
+        """Driver calls for these GPUs do not return, or ``why`` they must be left alone."""
         hung = [self._holds[gpu_id] for gpu_id in gpu_ids if gpu_id in self._holds]
         self._clocks.hung(hold.gpu_id for hold in hung)
-        faults = [fault for hold in hung for fault in hold.block("device-hung", "DeviceHung")]
+        faults = [fault for hold in hung for fault in hold.block(*why)]
         return [*faults, *self._settle(now)]
 
     def on_journal_failed(self, now: float) -> list[Action]:
@@ -374,10 +378,12 @@ class LeaseHolder:
                 writes.append((hold.gpu_id, target))
         if self._order is not None:
             self._order.closed = self._order.closed or (over and self.lease is not None)
-        acknowledgement = self._order.news(self._holds) if self._order is not None else None
-        self._let_go(now)
         ready = self._driver_up and may_journal
         locks = self._clocks.settle(self._term, self._holds, now) if ready else []
+        acknowledgement = None
+        if self._order is not None:
+            acknowledgement = self._order.news(self._holds, self._clocks.held(self._term))
+        self._let_go(now)
         actions: list[Action] = [*self._written_down()] if may_journal else []
         if writes:
             self._ticket += 1
@@ -428,15 +434,7 @@ class LeaseHolder:
 
     def _own_target(self, hold: GpuHold, now: float) -> float:
         """What we want to stand on a GPU that we hold, foreign limits aside."""
-        found = hold.found_watts
-        assert found is not None
-        target = self._term.level_watts(hold.gpu_id, found, now)
-        if self._term.over(now) and hold.asked_watts is not None:
-            target = max(target, min(hold.asked_watts, found))  # the way back never turns
-        target = min(target, self._standing.get(hold.gpu_id, target))
-        if hold.limits is not None:
-            target = min(hold.limits.clamp(target), found)
-        return round(target, 3)
+        return own_target_watts(hold, self._term, self._standing, now)
 
     def _target(self, hold: GpuHold, now: float) -> float:
         own = self._own_target(hold, now)

@@ -1,10 +1,11 @@
 """A Desired on its way: whether it can be obeyed, what it has come to, what to acknowledge."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 
 from gridaware.domain.lease import Lease
-from gridaware.domain.wire import Desired, GpuResult
+from gridaware.domain.wire import Desired, GpuResult, LockHeld
 from gridaware.node.actions import Acknowledge
 from gridaware.node.gpuhold import GpuHold
 
@@ -38,17 +39,23 @@ class Order:
         self._fresh = True
         self.closed = False
 
-    def news(self, holds: Mapping[str, GpuHold]) -> Acknowledge | None:
+    def news(
+        self, holds: Mapping[str, GpuHold], locks: Mapping[str, LockHeld | None]
+    ) -> Acknowledge | None:
         """The acknowledgement that is due, None where it would say nothing new.
 
-        What is known before any driver has answered waits for the first answer.
+        What is known before any driver has answered waits for the first answer. ``locks`` are those
+        that the lease asks, None where one is still on its way.
         """
         if self.closed:
             return None
         for gpu_id, asked in self._asked_watts.items():
             result = _result(gpu_id, asked, holds.get(gpu_id), self._opened_at)
-            if result is not None:
-                self._results[gpu_id] = result
+            if result is None:
+                continue
+            if result.error is None and gpu_id in locks and locks[gpu_id] is None:
+                continue
+            self._results[gpu_id] = replace(result, lock=locks.get(gpu_id))
         fresh, self._fresh = self._fresh, False
         waiting = len(self._results) < len(self._asked_watts)
         if (waiting and (fresh or not self._results)) or self._results == self._told:

@@ -195,6 +195,10 @@ class SimDriver:
             raise error_of(NO_PERMISSION, "unlock_clocks", gpu_id)
         slot.locked_least_mhz = slot.locked_mhz = 0.0
 
+    def clock_mhz(self, gpu_id: str) -> float:
+        """The clock now."""
+        return self._gpu(gpu_id, "clock_mhz").clock_mhz
+
     def board_state(self, gpu_id: str) -> BoardState:
         """Persistence, slices and smoothing as the registers have them."""
         slot = self._gpu(gpu_id, "board_state")

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 MAGIC = 0x31574449524157  # "WARIDW1" read as little-endian bytes
-VERSION = 2
+VERSION = 3
 CLOCK_STEP_MHZ = 15
 SMOOTHING_ON = 2
 GPU_LOADS = 4
@@ -326,6 +326,8 @@ class GpuSlot(Slot, size=_LOADS_OFFSET):
     """Integral of ``throughput``: the uncapped seconds of work done by one process on it."""
     power_gain = F64()
     energy_gain = F64()
+    xids = I64()
+    """Whoever tests: the last Xid, and how many so far (:mod:`gridaware.sim.nvml.xids`)."""
 
     def slice_uuid(self, number: int) -> str:
         """UUID of MIG slice ``number``, from 1."""
@@ -457,10 +459,7 @@ class Window:
         return _LOADS_OFFSET
 
     def has_client(self, node: int) -> bool | None:
-        """Whether a process has that node's virtual NVML open: it holds the byte of that number.
-
-        None for a window in memory.
-        """
+        """Whether a process holds that node's byte, as its open NVML does; None: no file."""
         if self._file_descriptor is None:
             return None
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, node, 1, 0)

@@ -282,7 +282,8 @@ class SimNode:
                     self._send(self._told(action))
                 case Fault():
                     self.faults.append(action)
-                    self._send(NodeFault(self.node_id, action.code, action.gpu_id, action.message))
+                    told = (action.code, action.gpu_id, action.message, action.over)
+                    self._send(NodeFault(self.node_id, *told))
                 case _:
                     self.connected = False
         self._arm()
@@ -356,6 +357,7 @@ class SimNode:
                         ticket,
                         self.driver.requested_limit_watts(device.gpu_id),
                         self.driver.enforced_limit_watts(device.gpu_id),
+                        clock_mhz=self.driver.clock_mhz(device.gpu_id),
                     )
                 )
             except DriverGone:

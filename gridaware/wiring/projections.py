@@ -150,6 +150,9 @@ def _gpu(state: State, node: NodeTrack, gpu: Gpu) -> dict[str, Any]:
     seen = state.gpus.get(gpu.gpu_id)
     asked = node.limits_watts.get(gpu.gpu_id)
     enforced = seen.enforced_watts if seen else None
+    lock_mhz = dict(node.lease.clocks_mhz).get(gpu.gpu_id)
+    result = node.results.get(gpu.gpu_id)
+    lock = None if lock_mhz is None or result is None else result.lock
     return {
         "gpu_id": gpu.gpu_id,
         "node_id": node.node.node_id,
@@ -161,6 +164,9 @@ def _gpu(state: State, node: NodeTrack, gpu: Gpu) -> dict[str, Any]:
         "found_limit_watts": gpu.found_limit_watts,
         "least_limit_watts": gpu.limits.least_watts,
         "greatest_limit_watts": gpu.limits.greatest_watts,
+        "asked_clock_mhz": lock_mhz,
+        "clock_lock": lock.state if lock else None,
+        "clock_mhz": lock.clock_mhz if lock else None,
         "can_set": gpu.can_set,
         "job_id": seen.job_id if seen else None,
         "unmanaged": seen.unmanaged if seen else False,

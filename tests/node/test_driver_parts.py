@@ -39,6 +39,9 @@ class Events:
     def on_tick(self, tick: Tick) -> None:
         self.ticks.append(tick)
 
+    def on_incident(self, incident: object) -> None:
+        raise AssertionError(incident)
+
     def on_driver_gone(self, code: str, message: str) -> None:
         self.gone.append(code)
 

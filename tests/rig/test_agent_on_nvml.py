@@ -6,6 +6,7 @@ import pynvml
 import pytest
 
 from gridaware.domain.lease import RestoreSlot
+from gridaware.domain.wire import Acknowledged, LockHeld, NodeFault
 
 pytestmark = pytest.mark.rig
 
@@ -30,6 +31,42 @@ def test_a_lease_caps_locks_and_gives_back_and_the_board_is_described(make_site,
                 lambda: (first.requested_watts, second.requested_watts) == (700.0, 700.0)
             )
             await node.until(lambda: second.locked_mhz == 0.0)
+
+    asyncio.run(play())
+
+
+@pytest.mark.slow
+def test_a_lock_is_acknowledged_by_the_clock_and_set_again_when_somebody_lifts_it(
+    make_site, make_node, make_job
+):
+    site = make_site("h100-700", 1)
+    gpu = site.window.gpu(0)
+
+    async def play():
+        async with make_node(site) as node:
+            (one,) = node.gpu_ids
+            make_job(site, "pretrain", "0")
+
+            def held():
+                done = [m for m in node.messages if isinstance(m, Acknowledged)]
+                return done[-1].results[0].lock
+
+            done = await node.order({one: 690.0}, 120.0, clocks_mhz=((one, 1000.0),))
+            assert done.results[0].lock == LockHeld(1000.0, "set")
+            await node.until(lambda: held().state == "kept")
+            assert held().clock_mhz == 990.0
+            gpu.locked_mhz = 0.0  # whoever runs nvidia-smi -rgc
+            await node.until(lambda: ("clock-lock-lost", one) in node.faults())
+            await node.until(lambda: gpu.locked_mhz == 990.0)
+            await node.until(lambda: held().state == "kept")
+            lifted = [m for m in node.messages if isinstance(m, Acknowledged) and m.results]
+            states = [m.results[0].lock.state for m in lifted if m.results[0].lock]
+            assert states == ["set", "kept", "exceeded", "kept"]
+            assert [
+                m.over
+                for m in node.messages
+                if isinstance(m, NodeFault) and m.code == "clock-lock-lost"
+            ] == [False, True]
 
     asyncio.run(play())
 
@@ -81,7 +118,9 @@ def test_a_reload_of_the_driver_in_mid_event_finds_every_board_again(make_site, 
             )
             await node.until(lambda: site.window.gpu_by_uuid(first).locked_mhz == 1200.0)
             assert node.gpu_ids[0] != first, "the same boards under other numbers"
-            await node.until(lambda: any("driver" in code for code, _ in node.faults()))
+            told = [m for m in node.messages if isinstance(m, NodeFault) and "driver" in m.code]
+            (gone,) = [m.code for m in told if m.code != "driver-reloaded" and not m.over]
+            assert [m.code for m in told if m.over] == [gone], "it is there again"
 
     asyncio.run(play())
 

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from gridaware.domain.errors import Unavailable
+from gridaware.sim.nvml.xids import XID_STRIDE
 from gridaware.sim.window import (
     CLOCK_STEP_MHZ,
     GPU_LOADS,
@@ -33,7 +34,7 @@ from gridaware.sim.window import (
 __all__ = ["build"]
 
 SOURCE = Path(__file__).with_name("library.c")
-PARTS = tuple(Path(__file__).with_name(f"{name}.h") for name in ("core", "power", "work"))
+PARTS = tuple(Path(__file__).with_name(f"{name}.h") for name in ("core", "power", "work", "events"))
 SONAME = "libnvidia-ml.so.1"
 NOT_SUPPORTED = 3
 
@@ -88,6 +89,7 @@ def _window_header() -> str:
         "GPU_LOADS": GPU_LOADS,
         "LOAD_ALIVE": LoadState.ALIVE,
         "CLOCK_STEP_MHZ": CLOCK_STEP_MHZ,
+        "XID_STRIDE": XID_STRIDE,
     }
     kinds: tuple[tuple[str, type[Slot]], ...] = (
         ("HEADER", Header),

@@ -17,6 +17,7 @@
 #include "core.h"
 #include "power.h"
 #include "work.h"
+#include "events.h"
 
 /* Start-up and system --------------------------------------------------------------------- */
 

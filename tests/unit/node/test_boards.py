@@ -24,8 +24,33 @@ def test_each_state_is_told_once_and_again_once_it_has_changed():
     assert codes(news.faults(inventory(off, on))) == [("persistence-off", "g0")]
     assert news.faults(inventory(off, on)) == []
     assert codes(news.faults(inventory(off, off))) == [("persistence-off", "g1")]
+    (over,) = news.faults(inventory(on, off))
+    assert (over.code, over.gpu_id, over.over) == ("persistence-off", "g0", True)
     assert news.faults(inventory(on, off)) == []
     assert codes(news.faults(inventory(off, off))) == [("persistence-off", "g0")]
+
+
+def test_a_part_of_the_driver_that_is_there_again_is_told_to_be_over_once():
+    news = BoardNews()
+    slow = ("driver-slow", "amd: did not open in time")
+    missing = Inventory("e", "gpu", (), (slow, ("driver-slow", "other: did not open in time")))
+    assert codes(news.faults(missing)) == [("driver-slow", None)] * 2
+    assert news.faults(Inventory("e", "gpu", (), (slow,))) == [], "one part is missing still"
+    (over,) = news.faults(Inventory("e", "gpu", ()))
+    assert (over.code, over.gpu_id, over.over) == ("driver-slow", None, True)
+    assert news.faults(Inventory("e", "gpu", ())) == []
+
+
+def test_a_driver_that_went_away_is_over_with_the_next_child_that_finds_its_boards():
+    news = BoardNews()
+    assert not news.gone("driver-not-loaded", "the driver is not loaded").over
+    news.gone("driver-child-died", "the driver child died")
+    told = news.faults(inventory(BoardState()))
+    assert [(f.code, f.over) for f in told] == [
+        ("driver-child-died", True),
+        ("driver-not-loaded", True),
+    ]
+    assert news.faults(inventory(BoardState())) == []
 
 
 def test_persistence_of_boards_that_are_only_read_is_nobodys_worry():

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from gridaware.domain.fleet import ClockRange, LimitRange
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.domain.programme import SignalLoss
-from gridaware.domain.wire import Desired
+from gridaware.domain.wire import Desired, LockHeld
 from gridaware.node.actions import (
+    Acknowledge,
     Device,
     Fault,
     Inventory,
     Journal,
+    LimitReading,
     LockClocks,
     Locked,
     WriteLimits,
@@ -38,6 +40,11 @@ class Node:
         self.faults: list[str] = []
         self.order: list[str] = []
         self.refuse: tuple[str, str] | None = None
+        self.slow = False
+        """Locks are not answered before :meth:`answer`."""
+        self.unanswered: list[Locked] = []
+        self.told: list[tuple[bool, LockHeld | None]] = []
+        """Of each acknowledgement: whether it was complete, and the lock of ``a``."""
         self.sequence = 0
         self.start()
 
@@ -76,9 +83,26 @@ class Node:
                 if self.refuse is None:
                     self.locks |= dict(action.clocks_mhz)
                 done = [Locked(g, action.ticket, m, code, kind) for g, m in action.clocks_mhz]
-                self.carry(self.holder.on_locked(done, self.now))
+                self.unanswered += done
+                if not self.slow:
+                    self.answer()
+            elif isinstance(action, Acknowledge):
+                locks = [r.lock for r in action.results if r.gpu_id == "a"]
+                self.told.append((action.complete, locks[0] if locks else None))
             elif isinstance(action, Fault):
-                self.faults.append(action.code)
+                self.faults.append(f"{action.code} over" if action.over else action.code)
+
+    def answer(self) -> None:
+        """The driver has set the locks, or refused them."""
+        done, self.unanswered = self.unanswered, []
+        self.carry(self.holder.on_locked(done, self.now))
+
+    def read(self, seconds: float, mhz: float) -> None:
+        """So much later the clock of ``a`` is read."""
+        self.until(self.now - 100.0 + seconds)
+        watts = self.limits["a"]
+        reading = LimitReading("a", self.holder._ticket, watts, watts, clock_mhz=mhz)
+        self.carry(self.holder.on_readings([reading], self.now))
 
     def lease(self, clocks, seconds=60.0, limits=(), **more) -> None:
         self.sequence += 1
@@ -242,6 +266,91 @@ def test_a_hung_gpu_is_unlocked_once_it_answers_again():
     assert node.locks["a"] == 900.0, "nothing is written to a GPU that hangs"
     node.find()
     assert node.locks["a"] is None
+
+
+def test_a_lock_is_acknowledged_once_the_driver_took_it_and_again_once_the_clock_shows_it():
+    node = Node()
+    node.slow = True
+    node.lease([("a", 905.0)], limits=[("a", 200.0), ("b", 200.0)])
+    assert node.told == [(False, None)], "in part: b alone"
+    node.answer()
+    assert node.told[1:] == [(True, LockHeld(905.0, "set"))]
+    node.read(0.5, 1410.0)  # it has not settled
+    assert node.told[2:] == []
+    node.read(0.6, 900.0)
+    assert node.told[2:] == [(True, LockHeld(905.0, "kept", 900.0))]
+    node.read(1.0, 885.0)  # nothing new
+    assert len(node.told) == 3
+
+
+def test_a_lock_beside_limits_that_stand_already_is_not_acknowledged_before_it_is_set():
+    node = Node()
+    node.lease([], limits=[("a", 200.0)])
+    node.slow = True
+    node.lease([("a", 900.0)], limits=[("a", 200.0)])
+    assert node.told == [(True, None)], "of the lease before"
+    node.answer()
+    assert node.told[1:] == [(True, LockHeld(900.0, "set"))]
+
+
+def test_another_lock_is_never_acknowledged_by_the_state_of_the_one_before():
+    node = Node()
+    node.lease([("a", 900.0)], limits=[("a", 200.0)])
+    node.read(1.5, 900.0)
+    node.slow = True
+    node.lease([("a", 600.0)], limits=[("a", 200.0)])
+    assert node.told[-1] == (True, LockHeld(900.0, "kept", 900.0))
+    node.answer()
+    assert node.told[-1] == (True, LockHeld(600.0, "set"))
+
+
+def test_a_clock_above_its_lock_is_told_and_locked_again_ever_more_rarely():
+    node = Node()
+    node.lease([("a", 900.0)], limits=[("a", 200.0)])
+    node.locks["a"] = None  # nvidia-smi -rgc
+    node.read(1.2, 1410.0)
+    assert node.faults == ["clock-lock-lost"]
+    assert node.told[-1] == (True, LockHeld(900.0, "exceeded", 1410.0))
+    assert node.locks["a"] == 900.0
+    node.locks["a"] = None
+    node.read(1.2, 1410.0)
+    assert node.faults == ["clock-lock-lost"], "told once"
+    assert node.locks["a"] is None, "a second's patience with whoever does it"
+    node.until(node.now - 100.0 + 1.0)
+    assert node.locks["a"] == 900.0
+    node.read(1.2, 900.0)
+    assert node.faults == ["clock-lock-lost", "clock-lock-lost over"]
+    assert node.told[-1] == (True, LockHeld(900.0, "kept", 900.0))
+
+
+def test_a_lock_that_cannot_be_set_is_acknowledged_with_the_reason():
+    node = Node()
+    node.refuse = ("device-no-permission", "DeviceNoPermission")
+    node.lease([("a", 900.0)], limits=[("a", 200.0)])
+    assert node.told[-1] == (True, LockHeld(900.0, "device-no-permission"))
+    node.refuse = None
+    node.until(2.0)
+    assert node.told[-1] == (True, LockHeld(900.0, "set"))
+    assert node.faults == ["clock-lock-not-set", "clock-lock-not-set over"]
+
+
+def test_a_gpu_without_clock_locks_says_so_and_its_limit_is_acknowledged():
+    node = Node()
+    told = []
+    carry = node.carry
+    node.carry = lambda actions: carry([told.append(a) or a for a in actions])
+    node.lease([("b", 900.0)], limits=[("b", 200.0)])
+    (done,) = [a for a in told if isinstance(a, Acknowledge)][-1].results
+    assert (done.enforced_watts, done.error) == (200.0, None)
+    assert done.lock == LockHeld(900.0, "device-not-supported")
+
+
+def test_a_gpu_whose_limit_fails_is_acknowledged_without_waiting_for_its_lock():
+    node = Node()
+    node.slow = True
+    node.lease([("a", 900.0)], limits=[("a", 200.0)])
+    node.carry(node.holder.on_hung(["a"], node.now))
+    assert node.told == [(True, LockHeld(900.0, "device-hung"))]
 
 
 def reload(node: Node) -> None:
