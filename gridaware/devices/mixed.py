@@ -33,6 +33,7 @@ from gridaware.control.ports import (
     Incident,
     Incidents,
     Paced,
+    Parts,
 )
 from gridaware.domain.errors import (
     ConfigError,
@@ -177,8 +178,14 @@ class MixedDriver:
         self._forget()
 
     def faults(self) -> Sequence[tuple[str, str]]:
-        """Parts that are not there and GPUs that two parts name: code and words."""
-        return tuple(self._faults)
+        """Parts that are not there, GPUs that two parts name, and what parts miss of their own."""
+        own = [
+            (code, f"{name}: {words}")
+            for name, part in self._live.items()
+            if isinstance(part, Parts)
+            for code, words in part.faults()
+        ]
+        return (*self._faults, *own)
 
     def epoch(self) -> str:
         """The epoch of every part that is there."""

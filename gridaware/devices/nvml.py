@@ -148,6 +148,7 @@ class NvmlDriver(NvmlClocks):
         self._ranges: dict[str, LimitRange] = {}
         self._last_watts: dict[str, Reading] = {}
         self._last_joules: dict[str, EnergyReading] = {}
+        self._faults: tuple[tuple[str, str], ...] = ()
 
     # -- the driver as a whole -----------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class NvmlDriver(NvmlClocks):
         Each is asked on a thread of its own: one that refuses, or whose call never returns, hides
         no other.
         """
-        found: dict[int, NvmlGpu | DriverGone] = {}
+        found: dict[int, NvmlGpu | DeviceError] = {}
         asking = [
             threading.Thread(target=self._identify, args=(index, found), daemon=True)
             for index in range(self._calls.driver("nvmlDeviceGetCount"))
@@ -197,10 +198,19 @@ class NvmlDriver(NvmlClocks):
         for answer in answers.values():
             if isinstance(answer, DriverGone):
                 raise answer
+        self._faults = tuple(
+            ("gpu-missing", f"GPU {index} does not say who it is: {answers.get(index, 'silence')}")
+            for index in range(len(asking))
+            if not isinstance(answers.get(index), NvmlGpu)
+        )
         ordered = (answers[index] for index in sorted(answers))
         return [answer for answer in ordered if isinstance(answer, NvmlGpu)]
 
-    def _identify(self, index: int, found: dict[int, NvmlGpu | DriverGone]) -> None:
+    def faults(self) -> Sequence[tuple[str, str]]:
+        """GPUs that the driver counts and that did not say who they are: a fresh child may see."""
+        return self._faults
+
+    def _identify(self, index: int, found: dict[int, NvmlGpu | DeviceError]) -> None:
         try:
             handle = self._calls.driver("nvmlDeviceGetHandleByIndex", index)
             gpu_id = self._calls.driver("nvmlDeviceGetUUID", handle)
@@ -208,10 +218,8 @@ class NvmlDriver(NvmlClocks):
             self._calls.know(gpu_id, handle)
             with contextlib.suppress(DeviceError):
                 self._scope(gpu_id)
-        except DriverGone as error:
+        except DeviceError as error:
             found[index] = error
-        except DeviceError:
-            return
 
     def _model(self, handle: Any) -> str:
         """The name is decoration: it may be no text (R555), or not to be had."""

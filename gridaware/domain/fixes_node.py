@@ -12,6 +12,7 @@ _DEVICE = {
     "device-not-supported": "Leave this GPU uncapped, or use one whose driver supports it.",
     "device-lost": "Look for Xid errors in `dmesg`, drain the node, and reset or replace the GPU.",
     "device-reset-required": "Drain the node with `gridaware node cordon`, then reset the GPU.",
+    "gpu-missing": "Look for driver errors in `dmesg`; the agent looks for the GPU again itself.",
     "gpu-xid-lost": "Power the node off and on, reseat the GPU or have it replaced.",
     "gpu-xid-reset": "Drain the node with `gridaware node cordon`, then reset the GPU "
     "(`nvidia-smi -r`); have it serviced if the Xid comes again.",

@@ -22,6 +22,7 @@ __all__ = [
     "Happened",
     "Lock",
     "LockResult",
+    "Outdated",
     "Rate",
     "Results",
     "Setup",
@@ -113,6 +114,12 @@ class Happened(msgspec.Struct, tag="happened", array_like=True):
     incident: Incident
 
 
+class Outdated(msgspec.Struct, tag="outdated", array_like=True):
+    """Child → agent: the state of a board is no longer what Found said; a fresh child will tell."""
+
+    gpu_id: str
+
+
 class Ended(msgspec.Struct, tag="ended", array_like=True):
     """Child → agent, last: why it cannot go on."""
 
@@ -121,7 +128,7 @@ class Ended(msgspec.Struct, tag="ended", array_like=True):
 
 
 ToChild = Setup | Rate | Write | Lock
-FromChild = Found | Results | LockResult | Tick | Happened | Ended
+FromChild = Found | Results | LockResult | Tick | Happened | Outdated | Ended
 
 _ENCODER = msgspec.msgpack.Encoder()
 

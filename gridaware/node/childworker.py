@@ -1,8 +1,8 @@
-"""The threads of a driver child: one for the calls of each GPU, one for the errors it reports.
+"""The threads of a driver child: one for the calls of each GPU, one for what is done beside them.
 
 A call that hangs holds up its own GPU alone. A write goes before the rest of a sample that is under
 way. Errors that a GPU reports by itself are waited for beside the calls, so that one whose calls
-hang is still heard.
+hang is still heard; and there it is seen whether its board has changed (slices, power smoothing).
 """
 
 import os
@@ -19,7 +19,6 @@ from gridaware.control.ports import (
     ClockLocks,
     Driver,
     GpuIdentity,
-    Incident,
     Incidents,
     Paced,
 )
@@ -32,6 +31,7 @@ from gridaware.node.childwire import (
     GpuTick,
     Happened,
     LockResult,
+    Outdated,
     Results,
     pack,
 )
@@ -43,6 +43,8 @@ _PERMISSION_SECONDS = 30.0
 """How often permission that is missing is looked for again."""
 _LISTEN_SECONDS = 1.0
 _LISTEN_AGAIN_SECONDS = 30.0
+_BOARD_SECONDS = 30.0
+"""How often it is seen whether a board is still in the state that was told."""
 _SAME_SECONDS = 60.0
 """An error that a GPU reports over and over is told this often."""
 
@@ -134,12 +136,10 @@ class Worker:
         self._may_set = True
         self._looked_at = clock.monotonic_seconds()
         self._queue: SimpleQueue[Round | None] = SimpleQueue()
+        self._beside = _Beside(driver, gpu, clock, outlet)
         self._locked = False
         """A lock of ours stands, so the clock shows whether it is kept."""
         threading.Thread(target=self._run, name=f"gpu-{gpu.index}", daemon=True).start()
-        if isinstance(driver, Incidents):
-            ear = _Ear(driver, gpu.gpu_id, clock, outlet)
-            threading.Thread(target=ear.run, name=f"ear-{gpu.index}", daemon=True).start()
 
     def write(self, ticket: int, watts: float) -> None:
         """Set a limit as soon as the present call is back; a newer one replaces it."""
@@ -214,6 +214,7 @@ class Worker:
             pace=driver.pace(gpu.gpu_id) if isinstance(driver, Paced) else Pace(),
         )
         self.described.set()
+        self._beside.told = self.device.board
 
     def _extras(self) -> tuple[ClockRange | None, BoardState]:
         """What not every driver has, nor every GPU."""
@@ -335,35 +336,75 @@ class Worker:
             return None
 
 
-class _Ear:
-    """Waits for the errors that one GPU reports by itself, and passes them on."""
+class _Beside:
+    """What is done for one GPU beside its calls: listening to it, and looking at its board.
 
-    def __init__(self, driver: Incidents, gpu_id: str, clock: Clock, outlet: Outlet) -> None:
-        self._driver = driver
-        self._gpu_id = gpu_id
+    On a thread of its own, so that neither holds up a write.
+    """
+
+    def __init__(self, driver: Driver, gpu: GpuIdentity, clock: Clock, outlet: Outlet) -> None:
+        self.told: BoardState | None = None
+        """What the agent knows of the board; None = nothing yet."""
+        self._incidents = driver if isinstance(driver, Incidents) else None
+        self._boards = driver if isinstance(driver, Boards) else None
+        self._gpu_id = gpu.gpu_id
         self._clock = clock
         self._outlet = outlet
-        self._told: dict[str, float] = {}
+        self._news: dict[str, float] = {}
+        self._other: BoardState | None = None
+        self._look_at = clock.monotonic_seconds() + _BOARD_SECONDS
+        if self._incidents is not None or self._boards is not None:
+            threading.Thread(target=self._run, name=f"beside-{gpu.index}", daemon=True).start()
 
-    def run(self) -> None:
-        """Listen until the driver goes away; calls to the GPU will tell that."""
+    def _run(self) -> None:
+        """Until the driver goes away: calls to the GPU will tell that."""
         while True:
             try:
-                self._driver.watch(self._gpu_id)
-                while True:
-                    self._hear(self._driver.incident(self._gpu_id, _LISTEN_SECONDS))
-            except (DriverGone, DeviceNotSupported):
+                if self._incidents is None:
+                    self._pause(_BOARD_SECONDS)
+                else:
+                    self._listen(self._incidents)
+            except DriverGone:
                 return
+            except DeviceNotSupported:
+                self._incidents = None
             except DeviceError:
-                threading.Event().wait(_LISTEN_AGAIN_SECONDS)
+                self._pause(_LISTEN_AGAIN_SECONDS)
 
-    def _hear(self, incident: Incident | None) -> None:
-        if incident is None:
+    def _listen(self, incidents: Incidents) -> None:
+        incidents.watch(self._gpu_id)
+        while True:
+            incident = incidents.incident(self._gpu_id, _LISTEN_SECONDS)
+            now = self._clock.monotonic_seconds()
+            if incident is not None and self._is_news(incident.message, now):
+                self._outlet.send(Happened(incident))
+            if now >= self._look_at:
+                self._look()
+
+    def _pause(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+        if self._clock.monotonic_seconds() >= self._look_at:
+            self._look()
+
+    def _is_news(self, message: str, now: float) -> bool:
+        last = self._news.get(message)
+        if last is not None and now - last < _SAME_SECONDS:
+            return False
+        self._news[message] = now
+        return True
+
+    def _look(self) -> None:
+        """Two looks that agree with each other and not with what was told: it has changed."""
+        self._look_at = self._clock.monotonic_seconds() + _BOARD_SECONDS
+        if self._boards is None or self.told is None:
             return
-        now = self._clock.monotonic_seconds()
-        if now - self._told.get(incident.message, -_SAME_SECONDS) >= _SAME_SECONDS:
-            self._told[incident.message] = now
-            self._outlet.send(Happened(incident))
+        seen = self._boards.board_state(self._gpu_id)
+        if seen.persistence is None and self.told.persistence is not None:
+            return  # it does not answer just now, which is no change of its board
+        if seen == self._other != self.told:
+            self.told = seen
+            self._outlet.send(Outdated(self._gpu_id))
+        self._other = seen
 
 
 def end(outlet: Outlet, error: GridawareError) -> NoReturn:

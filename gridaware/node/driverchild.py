@@ -25,6 +25,7 @@ from gridaware.node.childwire import (
     Happened,
     Lock,
     LockResult,
+    Outdated,
     Rate,
     Results,
     Setup,
@@ -169,6 +170,8 @@ class DriverChildren:
             self._events.on_locked(message.result)
         elif isinstance(message, Happened):
             self._events.on_incident(message.incident)
+        elif isinstance(message, Outdated):
+            self._spawn()
         elif isinstance(message, Tick):
             self._watch_silence()
             self._events.on_tick(message)

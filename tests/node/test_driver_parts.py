@@ -9,7 +9,7 @@ import pytest
 
 from gridaware.domain.fleet import Pace
 from gridaware.node.actions import Inventory, Written
-from gridaware.node.childwire import Tick
+from gridaware.node.childwire import Outdated, Tick
 from gridaware.node.driverchild import DriverChildren
 from gridaware.node.settings import DriverSettings
 from gridaware.sim.plant import Plant
@@ -139,6 +139,21 @@ def test_case_20_a_part_that_goes_away_stops_only_its_own_gpus(window, tmp_path)
         children.wish_fresh(wanted=True)
         await events.until(lambda: halves() == ([True, True], [True, True]))
         assert len(events.found) == 2
+
+    run(mixed(tmp_path), body)
+
+
+@pytest.mark.slow
+def test_a_board_that_has_changed_is_told_by_a_fresh_child_and_nobody_notices(window, tmp_path):
+    async def body(children, events):
+        await events.until(lambda: events.found and events.ticks)
+        first = children.pid
+        window.gpu(0).mig_slices = 2
+        children.heard(children._working, Outdated(ids(window, 0)[0]))
+        await events.until(lambda: len(events.found) == 2)
+        assert children.pid != first
+        assert len(events.found[-1].devices[0].board.slices) == 2
+        assert events.gone == []
 
     run(mixed(tmp_path), body)
 

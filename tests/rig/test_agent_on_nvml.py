@@ -180,6 +180,26 @@ def test_a_gpu_that_hangs_from_the_start_costs_the_others_nothing(make_site, mak
 
 
 @pytest.mark.slow
+def test_a_gpu_that_was_silent_from_the_start_is_told_and_found_once_it_answers(
+    make_site, make_node
+):
+    site = make_site("h100-700", 2)
+    site.window.gpu(1).lost = 1
+
+    async def play():
+        async with make_node(site) as node:
+            one, two = node.gpu_ids
+            assert [gpu.gpu_id for gpu in node.hellos[-1].gpus] == [one]
+            await node.until(lambda: ("gpu-missing", None) in node.faults())
+            site.window.gpu(1).lost = 0
+            await node.until(lambda: [g.gpu_id for g in node.hellos[-1].gpus] == [one, two], 60)
+            told = [m for m in node.messages if isinstance(m, NodeFault)]
+            assert [m.over for m in told if m.code == "gpu-missing"] == [False, True]
+
+    asyncio.run(play())
+
+
+@pytest.mark.slow
 def test_permission_that_comes_back_is_seen_without_a_restart(make_site, make_node):
     site = make_site("h100-700", 1)
     gpu = site.window.gpu(0)

@@ -107,6 +107,12 @@ def test_a_part_that_fails_in_a_way_of_its_own_is_a_fault_too(site, monkeypatch)
     assert len(site.driver.gpus()) == 2
 
 
+def test_what_a_part_misses_of_its_own_is_told_with_its_name(site, monkeypatch):
+    monkeypatch.setattr(site.amd, "faults", lambda: [("gpu-missing", "GPU 3")], raising=False)
+    site.driver.open()
+    assert site.driver.faults() == (("gpu-missing", "amd: GPU 3"),)
+
+
 def test_without_any_part_the_driver_is_gone(site):
     for node in (0, 1):
         site.window.node(node).driver_gone = 1
