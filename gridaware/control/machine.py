@@ -5,6 +5,7 @@ moments give the same state and the same instructions, so an event is replayed f
 """
 
 from collections.abc import Callable, Mapping
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +34,7 @@ from gridaware.control.stimuli import (
     SubmitFailed,
     Tick,
 )
+from gridaware.control.takeover import Takeover
 from gridaware.domain.errors import Bug
 from gridaware.domain.moment import Moment
 from gridaware.domain.wire import (
@@ -76,6 +78,8 @@ def _started(turn: Turn, stimulus: Started) -> None:
     state = turn.state
     state.controller_epoch = stimulus.controller_epoch
     state.ride = RideThrough()
+    connected = [node_id for node_id, node in state.nodes.items() if node.node.connected]
+    state.takeover = state.takeover.begun(turn.now, connected)
     for node in state.nodes.values():
         # Each agent says hello again and is then told everything anew. Sequences go on, since
         # events may still wait for the acknowledgement of one.
@@ -151,12 +155,25 @@ def _event_commanded(turn: Turn, stimulus: EventCommanded) -> None:
 
 def _tick(turn: Turn, stimulus: Tick) -> None:
     readings.absorb(turn, stimulus.observation)
+    _take_over(turn)
     turn.forget_told_alarms()
     jobs.advance_jobs(turn)
     events.advance_events(turn)
     _answer_grid(turn, urgent=False)
     power.start_jobs(turn)
-    arming.refresh(turn)
+    if not turn.state.takeover.waiting:
+        arming.refresh(turn)
+
+
+def _take_over(turn: Turn) -> None:
+    """See whom a controller that has just started still waits for; without GPUs a hello is all."""
+    state = turn.state
+    read_seconds = {
+        node_id: max((state.gpus[g.gpu_id].seen_seconds for g in node.node.gpus), default=inf)
+        for node_id, node in state.nodes.items()
+        if node.node.connected and state.takeover.waiting
+    }
+    state.takeover = state.takeover.look(turn.now.seconds, read_seconds)
 
 
 def _runner(turn: Turn, stimulus: RunnerReported) -> None:
@@ -199,6 +216,7 @@ def _fault(turn: Turn, fault: NodeFault) -> None:
 
 def _fleet_released(turn: Turn, stimulus: FleetReleased) -> None:
     release_fleet(turn, stimulus)
+    turn.state.takeover = Takeover()  # what everybody gives back needs no plan
     power.steer(turn, urgent=True)
 
 

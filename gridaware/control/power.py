@@ -17,6 +17,7 @@ from gridaware.control.shortfall import note_nothing_short, note_shortfall
 from gridaware.control.situation import (
     Question,
     admissions,
+    due_at,
     question_of,
     startable,
     target_of,
@@ -53,6 +54,8 @@ def steer(turn: Turn, *, urgent: bool) -> None:
     """Plan and command, if anything asks for it and the last command has settled."""
     state, now = turn.state, turn.now
     acting = [t.event for t in state.events.values() if t.event.state.acting]
+    if state.takeover.waiting and not _presses(turn):
+        return  # what nodes hold stays until it is known
     returning = [t.event for t in state.events.values() if t.event.state is EventState.RAMPING_UP]
     note_phase(turn, acting, returning=bool(returning))
     target = target_of(turn)
@@ -76,6 +79,16 @@ def steer(turn: Turn, *, urgent: bool) -> None:
         note_restored(turn)
     if not (acting or returning or held(state)):
         state.release_seconds = state.ceiling_watts = None
+
+
+def _presses(turn: Turn) -> bool:
+    """Whether something is owed that a new controller cannot keep waiting."""
+    return any(
+        track.event.state.acting
+        and not track.decision_id
+        and turn.state.takeover.presses(turn.now, due_at(turn, track.event))
+        for track in turn.state.events.values()
+    )
 
 
 def _falls(target: PowerTarget, before_watts: float | None) -> bool:
@@ -327,10 +340,11 @@ def _ray_has_too_few(turn: Turn, track: JobTrack) -> bool:
 
 def start_jobs(turn: Turn) -> None:
     """Start what the queue allows; nothing while the site is held down or comes back."""
-    pace(turn, fast=False)
     state = turn.state
+    waiting = state.takeover.waiting
+    pace(turn, fast=waiting)
     acting = any(t.event.state.acting for t in state.events.values())
-    closed = acting or state.release_seconds is not None or state.admission_stopped
+    closed = acting or waiting or state.release_seconds is not None or state.admission_stopped
     for answer in admissions(turn, closed=closed):
         track = state.jobs[answer.job_id]
         paused = track.job.state is JobState.PAUSED

@@ -199,6 +199,8 @@ def _learn_offset(turn: Turn) -> None:
     limited = any(node.limits_watts for node in state.nodes.values())
     if limited or now - changed < METER_SETTLE_SECONDS or not state.gpus or state.meter_silent:
         return
+    if state.takeover.waiting:
+        return  # who was not heard yet draws what is not known
     seen = state.meter_watts - state.site.overhead.meter_watts(state.gpu_watts)
     share = 1.0 if since > 60.0 else min(since / OFFSET_SECONDS, 1.0)
     state.offset_watts += share * (seen - state.offset_watts)

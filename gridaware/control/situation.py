@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from gridaware.control.fleet import STALE_SECONDS
 from gridaware.control.slow import as_it_stands, too_slow
@@ -24,6 +25,7 @@ __all__ = [
     "absorb_jobs",
     "absorb_unmanaged",
     "admissions",
+    "due_at",
     "is_late",
     "question_of",
     "startable",
@@ -155,9 +157,13 @@ def _ceiling(turn: Turn, ramp_watts_per_minute: float) -> float | None:
 
 def is_late(turn: Turn, event: GridEvent) -> bool:
     """Whether the time for the full response is over."""
+    return turn.now.wall >= due_at(turn, event)
+
+
+def due_at(turn: Turn, event: GridEvent) -> datetime:
+    """When the full response is due."""
     deadline = turn.state.site.programme(event.programme_id).deadline_seconds
-    begun = max(event.request.start, event.received_at)
-    return (turn.now.wall - begun).total_seconds() >= deadline
+    return max(event.request.start, event.received_at) + timedelta(seconds=deadline)
 
 
 def question_of(turn: Turn, acting: list[GridEvent], due_seconds: float = float("inf")) -> Question:

@@ -9,6 +9,7 @@ from gridaware.control.escalation import Follow
 from gridaware.control.instructions import Alarm, Answer, Instruction, Publish, TellFeed
 from gridaware.control.ridethrough import RideThrough
 from gridaware.control.site import Site
+from gridaware.control.takeover import Takeover
 from gridaware.domain.curve import Curve
 from gridaware.domain.event import GridEvent
 from gridaware.domain.fleet import Node
@@ -243,6 +244,8 @@ class State:
     """Every meter of the site, in their order, as last looked at."""
     gpu_history: list[tuple[float, float]] = field(default_factory=list)
     """(monotonic seconds, watts) of all GPUs, oldest first; carries an old meter reading on."""
+    takeover: Takeover = Takeover()
+    """Nodes that this controller has not heard yet: until then it plans nothing."""
 
     def meter_of(self, gpu_watts: float) -> float:
         """What the meter shows while the GPUs draw that much."""

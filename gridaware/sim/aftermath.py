@@ -7,9 +7,10 @@ from typing import Any
 
 from gridaware.control.codec import to_builtins
 from gridaware.control.replay import rebuild
+from gridaware.control.takeover import LONGEST_SECONDS
 from gridaware.sim.world import World
 
-__all__ = ["given_back", "replayed", "results", "resumed", "told"]
+__all__ = ["given_back", "replayed", "results", "resumed", "taken_over", "told"]
 
 ENDS = {"completed", "cancelled", "opted-out", "failed"}
 
@@ -76,6 +77,35 @@ def replayed(world: World, half: tuple[dict[str, Any], int] | None) -> Iterator[
         snapshot, seq = half
         rest = rebuild(world.book, snapshot, world.ledger.entries[seq:])
         yield from _differs("from a snapshot", live, to_builtins(rest.machine.state))
+
+
+def taken_over(world: World) -> Iterator[str]:
+    """Decisions of a controller that had not heard every node yet, though no event had just come.
+
+    Read from the ledger alone: whom the controller before spoke with, and who has said hello since.
+    """
+    connected: set[str] = set()
+    awaited: set[str] = set()
+    decided: set[str] = set()
+    until: float | None = None
+    for _, body in world.ledger.entries:
+        value, seconds = body["value"], body["moment"]["seconds"]
+        if until is not None and seconds >= until:
+            awaited.clear()
+        match body["type"]:
+            case "Started":
+                awaited, connected, until = awaited | connected, set(), None
+            case "Tick" if until is None:
+                until = seconds + LONGEST_SECONDS
+            case "Hello":
+                connected.add(value["node_id"])
+                awaited.discard(value["node_id"])
+            case "NodeLost":
+                connected.discard(value["node_id"])
+            case "Decide":
+                if awaited and decided.issuperset(value["event_ids"]):
+                    yield f"{value['decision_id']} did not wait for {', '.join(sorted(awaited))}"
+                decided.update(value["event_ids"])
 
 
 def _differs(how: str, live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:

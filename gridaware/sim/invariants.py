@@ -436,10 +436,10 @@ class Invariants:
         crashed = any(fault.kind.value == "control-killed" for fault in self.plan.faults)
         found = {slot.uuid.decode(): self._found[slot.uuid] for slot in world.gpus()}
         said = [*aftermath.resumed(world, self._paused_steps), *aftermath.given_back(world, found)]
+        said += aftermath.taken_over(world)
         if world.control.alive:
             said += aftermath.results(world, self.acted, crashed=crashed)
-            said += aftermath.told(world, self.acted)
-            said += aftermath.replayed(world, self._half)
+            said += [*aftermath.told(world, self.acted), *aftermath.replayed(world, self._half)]
         for what in said:
             self._say(what)
 
