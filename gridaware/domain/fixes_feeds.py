@@ -69,6 +69,10 @@ _LISTENER = {
 
 _FEEDS = {
     "programme-unknown": "Name a programme of the settings, or declare it there.",
+    "programme-not-catalogued": "Name one that `gridaware programme list` shows, or leave "
+    "`catalogue` out and state its values.",
+    "programmes-exclusive": "Keep one of the two. Where your contract allows both, declare one "
+    "without `catalogue`, under an id of its own, with its values stated.",
     "feed-kind-unknown": "Use one of the kinds that `gridaware feed add --help` lists.",
     "feed-exists": "Remove it first, or choose another id.",
     "feeds-too-many": "Remove feeds that are no longer used.",
@@ -105,6 +109,14 @@ _FEEDS = {
     "file-format": "Name the file .csv, .json or .jsonl, or set `format`.",
     "file-header": "Start the CSV with a line of column names, each once.",
     "file-row": "Correct that row; the others are not affected.",
+    "extra-missing": "Install the extra that is named, into the environment of control.",
+    "mqtt-url": "Write the address as mqtts://host:8883, or mqtt://127.0.0.1:1883.",
+    "mqtt-insecure": "Use mqtts, or set `allow_insecure` if nobody else is on that network.",
+    "mqtt-certificate": "Check the path, and that the file is a certificate in PEM.",
+    "mqtt-unreachable": "Check the address, the network, and whether the broker runs.",
+    "mqtt-connection-lost": "Look at the broker; the feed connects again by itself.",
+    "mqtt-refused": "Check the user, the password or token, and the rights on the topic.",
+    "mqtt-unacknowledged": "Look at whether the broker is overloaded.",
     "map-unknown": "Use a map that is listed, or write the map into the settings.",
     "map-invalid": "Correct the map at the place shown; docs/feeds/mapped.md says what each part is.",
     "map-items": "Compare the map's `items` with a message of the aggregator.",
