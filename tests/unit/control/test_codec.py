@@ -59,7 +59,8 @@ def stimuli(bench) -> tuple:
     bench.post(bench.signal())
     wall = bench.now().wall
     seen = {type(stimulus): stimulus for stimulus, _ in bench.posted}
-    result = wire.GpuResult("g10", 200.0, 200.0)
+    lock = wire.LockHeld(1000.0, "kept", 990.0)
+    result = wire.GpuResult("g10", 200.0, 200.0, None, 0.1, lock)
     more = (
         s.FeedAdded(FeedSpec("n", "webhook", "p"), "u"),
         s.FeedRemoved("n", "u"),
@@ -72,7 +73,7 @@ def stimuli(bench) -> tuple:
         s.SubmitFailed("j", 1, "ray", "words", True),
         s.EventCommanded("f.e", "cancel", "u"),
         s.FleetReleased("u", "words", True),
-        wire.NodeFault("n1", "gpu-back", "g10", "words"),
+        wire.NodeFault("n1", "driver-slow", None, "words", over=True),
         wire.Acknowledged("n1", 1, 1, "d1-1", (result,), True, wall),
         wire.JobGone("n1", "j", 1, 0, 7, (8,)),
         wire.CheckpointReport("n1", "r1-1", "j", 1, "saved", 5, "/p"),

@@ -23,6 +23,7 @@ from gridaware.domain.wire import (
     GpuSample,
     Heartbeat,
     Hello,
+    LockHeld,
     NodeFault,
     Sample,
     SampleBatch,
@@ -42,6 +43,7 @@ LEASE = Lease(
 )
 GPU = Gpu("GPU-a", 0, "A100", LimitRange(100.0, 400.0, 400.0), 350.0)
 SAMPLE = GpuSample("GPU-a", 211.5, 1e9, 200.0, 200.0, "good", "job", 2, False, True)
+LOCKED = GpuResult("GPU-a", 200.0, 200.0, None, 0.01, LockHeld(1000.0, "kept", 990.0))
 EXAMPLES = (
     Hello(1, "n0", "0.1", "boot", "e1", (GPU,), ("limits",), 4, LEASE, 12.5),
     Welcome(1, 4, AT, 5.0, 1.0),
@@ -49,7 +51,9 @@ EXAMPLES = (
     Heartbeat(AT),
     Desired(4, 9, "d9", AT, AT + timedelta(seconds=60), LEASE),
     Acknowledged("n0", 4, 9, "d9", (GpuResult("GPU-a", 200.0, None, "device-lost"),), True, AT),
+    Acknowledged("n0", 4, 9, "d9", (LOCKED,), True, AT),
     SampleBatch("n0", "e1", (Sample(AT, (SAMPLE,)),)),
+    NodeFault("n0", "driver-slow", None, "…", over=True),
     NodeFault("n0", "limit-drift", None, "…"),
 )
 
