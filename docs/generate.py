@@ -21,6 +21,7 @@ from typer.main import get_command
 import gridaware.devices
 from gridaware.cli.main import app
 from gridaware.control.ports import Boards, ClockLocks, Paced
+from gridaware.domain.catalogue import Entry, Terms, in_words
 from gridaware.domain.event import EVENT_LIFE
 from gridaware.domain.fixes import FIXES
 from gridaware.domain.job import JOB_LIFE
@@ -29,6 +30,7 @@ from gridaware.domain.transitions import LifeCycle
 from gridaware.feeds import FEED_KINDS
 from gridaware.node.settings import AgentSettings, RelaySettings
 from gridaware.sim.failsafe import FAILURES, Phase
+from gridaware.wiring.catalogue import load_catalogue
 from gridaware.wiring.config import Settings
 
 DOCS = Path(__file__).parent
@@ -73,6 +75,32 @@ REASON_CODES = f"""{HEAD}
 Every state of a job or event has a reason code and its sentence. What stands in braces is a number,
 shown in the unit that its name ends with.
 """
+PROGRAMMES = f"""{HEAD}
+# Grid programmes
+
+The catalogue in `configs/programmes`: what grid programmes ask, value by value, with the source of
+each. `sourced` was read there; `check the tariff` was not, and is to be read before anybody relies
+on it. What nobody here has read is *unknown*; in place of a number that a programme does not have
+stands what its source says.
+
+A site's programme follows an entry, and what its own settings say wins:
+
+```yaml
+programmes:
+  - id: ers
+    catalogue: ercot-ers-30
+    obligation_hours: ["Mon-Fri 13:00-19:00"]
+```
+
+It takes over the deadline, the settlement interval, whether events must be served, the longest
+event, the rule of local frequency, `ramp_exempt`, what happens on signal loss, obligation hours
+that are sourced, and the baseline where gridaware computes it: elsewhere the report says that it
+rests on another. Each version counts for the events that start while it is in force, so a past
+event is settled under the rules of its day. An event wholly outside the obligation hours is served
+as voluntary: as far as the tiers of jobs allow. All other values are recorded and shown, and
+nothing acts on them; `gridaware programme show` counts what is used of the caps. Programmes that
+exclude each other are refused together, in the settings and by `gridaware feed add`.
+"""
 DEVICES = f"""{HEAD}
 # Drivers and meters
 
@@ -94,6 +122,7 @@ def pages() -> dict[Path, str]:
         DOCS / "devices.md": devices_page(),
         DOCS / "errors.md": errors_page(),
         DOCS / "reasons.md": reasons_page(),
+        DOCS / "programmes.md": programmes_page(),
         DOCS / "failsafe.md": failsafe_page(),
         ARCHITECTURE: with_lives(ARCHITECTURE.read_text(encoding="utf-8")),
     }
@@ -305,6 +334,68 @@ def reasons_page() -> str:
     """Every reason code with the template of its sentence."""
     rows = [(f"`{code}`", template) for code, template in sorted(REASONS.items())]
     return "\n".join([REASON_CODES, *table(("code", "sentence"), rows)]) + "\n"
+
+
+def programmes_page() -> str:
+    """Every programme of the catalogue, value by value with its source."""
+    entries = load_catalogue().entries
+    lines = [PROGRAMMES]
+    rows = [
+        (
+            f"[`{name}`](#{name})",
+            entry.operator,
+            in_words("deadline_seconds", entry.versions[-1].terms.deadline_seconds),
+            "yes" if entry.versions[-1].baseline_available else "no",
+            ", ".join(f"`{e.programme}`" for e in entry.exclusive_with),
+        )
+        for name, entry in entries.items()
+    ]
+    heading = ("programme", "operator", "full response", "baseline computed here", "not with")
+    lines += table(heading, rows)
+    lines += ["", "## What each value means", ""]
+    lines += table(
+        ("value", "meaning"),
+        [(f"`{name}`", first_line(text)) for name, text in docs_of(Terms).items()],
+    )
+    for entry in entries.values():
+        lines += programme_section(entry)
+    return "\n".join(lines) + "\n"
+
+
+def programme_section(entry: Entry) -> list[str]:
+    """One programme: its versions, and the values that each of them states or changes."""
+    lines = ["", f"## `{entry.programme_id}`", "", f"{entry.name}. {entry.summary}", ""]
+    lines += [f"Operator: {entry.operator}. Hours and dates: {entry.time_zone}.", ""]
+    for exclusion in entry.exclusive_with:
+        why = f"{exclusion.note}; " if exclusion.note else ""
+        source = f"{why}{exclusion.source} ({exclusion.mark.value})"
+        lines += [f"Not together with `{exclusion.programme}`: {source}.", ""]
+    before: dict[str, Any] = {}
+    for version in entry.versions:
+        start, end = (in_words("valid", t) for t in (version.valid_from, version.valid_to))
+        terms = dict(version.terms.items())
+        rows = [
+            (
+                f"`{name}`",
+                with_note(in_words(name, term), term.note),
+                term.mark.value,
+                term.source,
+            )
+            for name, term in terms.items()
+            if before.get(name) != term
+        ]
+        changes = " What it changes:" if before else ""
+        until = "" if version.valid_to.value is None else f" until {end}"
+        since = "" if version.valid_from.value is None else f" from {start}"
+        lines += [f"**Version {version.version}**{since}{until}.{changes}", ""]
+        lines += [*table(("value", "what", "mark", "source"), rows), ""]
+        before = terms
+    return lines[:-1]
+
+
+def with_note(words: str, note: str) -> str:
+    """A value with the note beside it."""
+    return f"{words} ({note})" if note and note != words else words
 
 
 def failsafe_page() -> str:

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from gridaware import __version__
-from gridaware.cli import events, feeds, fleet, jobs, policies, processes, release, reports, site
+from gridaware.cli import (
+    events,
+    feeds,
+    fleet,
+    jobs,
+    policies,
+    processes,
+    programmes,
+    release,
+    reports,
+    site,
+)
 from gridaware.cli.connection import Target
 from gridaware.cli.output import tell, write
 from gridaware.cli.problem import ExitCode, exit_code_of, print_error
@@ -36,6 +47,7 @@ for name, group in (
     ("node", fleet.nodes),
     ("gpu", fleet.gpus),
     ("policy", policies.app),
+    ("programme", programmes.app),
     ("report", reports.app),
 ):
     app.add_typer(group, name=name)

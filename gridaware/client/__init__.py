@@ -30,6 +30,7 @@ from gridaware.client.shapes import (
     NodeInfo,
     PolicyInfo,
     PowerPoint,
+    ProgrammeInfo,
     Status,
 )
 from gridaware.client.transport import Transport, decoded, part
@@ -47,6 +48,7 @@ __all__ = [
     "NodeInfo",
     "PolicyInfo",
     "PowerPoint",
+    "ProgrammeInfo",
     "Status",
 ]
 
@@ -351,6 +353,20 @@ class Client:
     def policies(self) -> list[PolicyInfo]:
         """Every policy, and which one is in force."""
         return cast("list[PolicyInfo]", list(self._api.pages("/policies")))
+
+    def programmes(self, *, at: datetime | str | None = None) -> list[ProgrammeInfo]:
+        """The site's own programmes, then the catalogue's, as they are now or at ``at``."""
+        pages = self._api.pages("/programmes", at=_time_text(at))
+        return cast("list[ProgrammeInfo]", list(pages))
+
+    def programme(self, programme_id: str, *, at: datetime | str | None = None) -> ProgrammeInfo:
+        """One programme, value by value with its sources, now or at ``at``.
+
+        Raises:
+            NotFound: neither the site nor the catalogue has one by that id.
+        """
+        answer = self._api.get(f"/programmes/{part(programme_id)}", at=_time_text(at))
+        return cast("ProgrammeInfo", answer)
 
     def power(
         self,

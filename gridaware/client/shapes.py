@@ -14,6 +14,7 @@ __all__ = [
     "NodeInfo",
     "PolicyInfo",
     "PowerPoint",
+    "ProgrammeInfo",
     "Status",
 ]
 
@@ -73,6 +74,10 @@ class EventInfo(TypedDict, total=False):
     reason: str
     why: str
     """The sentence of ``reason``."""
+    voluntary: str
+    """Reason code why nothing is owed; "" = it is owed."""
+    voluntary_why: str | None
+    """Its sentence."""
     received_at: str
     state_since: str
     limit_watts: float | None
@@ -183,6 +188,42 @@ class PolicyInfo(TypedDict, total=False):
     params: dict[str, float]
     unmanaged_tier: str | None
     active: bool
+
+
+class ProgrammeInfo(TypedDict, total=False):
+    """A contract with the grid: the site's own, or one of the catalogue."""
+
+    programme_id: str
+    origin: str
+    """``site`` or ``catalogue``."""
+    catalogue: str | None
+    """The entry that it follows."""
+    name: str
+    operator: str | None
+    version: str | None
+    """The rules that count at that time."""
+    in_force: bool
+    """False: no version is, as far as the catalogue knows, and the nearest is shown."""
+    valid_from: str | None
+    valid_to: str | None
+    notice_seconds: float | None
+    deadline_seconds: float | None
+    mandatory: bool | None
+    baseline: str | None
+    baseline_available: bool
+    """Whether the baseline it settles by is computed here."""
+    sourced: int | None
+    to_check: int | None
+    """How many of its values are to be read in the tariff."""
+    exclusive_with: list[str]
+    summary: str
+    time_zone: str | None
+    versions: list[Json]
+    exclusions: list[Json]
+    terms: list[Json]
+    """``term, value, words, mark, source, note``; only of one that was asked for by name."""
+    caps_used: list[Json] | None
+    """``cap, from, until, used, left``; None for one of the catalogue."""
 
 
 class PowerPoint(TypedDict, total=False):

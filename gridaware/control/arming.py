@@ -22,7 +22,7 @@ from gridaware.control.instructions import SendArms, decided
 from gridaware.control.signals import reference_now
 from gridaware.control.situation import Question, question_of
 from gridaware.control.state import NodeTrack, State, Turn
-from gridaware.domain.event import EventState
+from gridaware.domain.event import EventState, GridEvent
 from gridaware.domain.job import LOSS_WINDOW_SECONDS, JobState
 from gridaware.domain.lease import ArmedResponse, Lease, RestoreSlot, ScheduledResponse
 from gridaware.domain.plan import ActionKind, Plan
@@ -103,7 +103,7 @@ def _wanted(turn: Turn) -> list[tuple[str, int, str]]:
     site, now = turn.state.site, turn.now.wall
     wanted = [
         (programme.programme_id, level, "")
-        for programme in site.programmes
+        for programme in site.programmes_at(now)
         for level in range(len(programme.ladder))
         if _free_of_ramp(turn.state, programme)
     ]
@@ -113,10 +113,15 @@ def _wanted(turn: Turn) -> list[tuple[str, int, str]]:
         if track.event.state is EventState.SCHEDULED
         and track.event.limit_watts is not None
         and now < track.event.request.start <= now + timedelta(seconds=AHEAD_SECONDS)
-        and _free_of_ramp(turn.state, site.programme(track.event.programme_id))
+        and _free_of_ramp(turn.state, _rules_of(turn, track.event))
     ]
     ahead.sort(key=lambda event: (event.request.start, event.event_id))
     return wanted + [(event.programme_id, -1, event.event_id) for event in ahead[:MOST_AHEAD]]
+
+
+def _rules_of(turn: Turn, event: GridEvent) -> Programme:
+    """The rules of its day."""
+    return turn.state.site.programme(event.programme_id, event.request.start)
 
 
 def _free_of_ramp(state: State, programme: Programme) -> bool:
@@ -164,27 +169,32 @@ def _plan_some(turn: Turn) -> None:
     """Plan as many levels as this tick has time for."""
     state, armoury = turn.state, turn.state.armoury
     acting = [t.event for t in state.events.values() if t.event.state.acting]
-    due = min(state.site.programme(p).deadline_seconds for p, _, _ in armoury.pending)
+    now = turn.now.wall
+    due = min(state.site.programme(p, now).deadline_seconds for p, _, _ in armoury.pending)
     question = question_of(turn, acting, due)
     count = max(1, JOBS_A_TICK // max(len(question.situation.jobs), 1))
-    now, armoury.pending = armoury.pending[:count], armoury.pending[count:]
+    some, armoury.pending = armoury.pending[:count], armoury.pending[count:]
     references: dict[str, float | None] = {}
-    for programme_id, level, event_id in now:
-        programme = state.site.programme(programme_id)
+    for programme_id, level, event_id in some:
+        programme = state.site.programme(programme_id, now)
         if event_id:
             track = state.events.get(event_id)
             if track is None or track.event.limit_watts is None:
                 continue
-            limit, depth = track.event.limit_watts, 0.0
+            programme = _rules_of(turn, track.event)
+            limit, depth, must = track.event.limit_watts, 0.0, not track.event.voluntary
         else:
+            if level >= len(programme.ladder):
+                continue  # its rules have changed since it was asked for
             if programme_id not in references:
                 references[programme_id] = _reference_watts(turn, programme_id)
             reference = references[programme_id]
             if reference is None:
                 continue
             depth = programme.ladder[level]
-            limit = (1.0 - depth) * reference
-        armoury.draft.append(_planned(turn, question, programme, level, depth, limit, event_id))
+            limit, must = (1.0 - depth) * reference, programme.mandatory
+        question_now = replace(question, situation=replace(question.situation, must=must))
+        armoury.draft.append(_planned(turn, question_now, programme, level, depth, limit, event_id))
 
 
 def _reference_watts(turn: Turn, programme_id: str) -> float | None:
@@ -214,7 +224,6 @@ def _planned(
         question.situation,
         target_gpu_watts=state.gpu_share_of(state.tracker.asked_watts(most)),
         horizon_seconds=_hold_seconds(programme) or LOSS_WINDOW_SECONDS,
-        must=programme.mandatory,
         allow_pause=False,
         rising=False,
         hard=most < limit_watts,
@@ -274,7 +283,7 @@ def _hand_out_some(turn: Turn) -> None:
         responses, scheduled = [], []
         for level in levels:
             lease = _lease(turn, level, node_id)
-            programme = state.site.programme(level.programme_id)
+            programme = state.site.programme(level.programme_id, turn.now.wall)
             if not level.event_id:
                 responses.append(
                     ArmedResponse(
@@ -301,7 +310,7 @@ def _slots(state: State, limits_watts: Mapping[str, Mapping[str, float]]) -> dic
 
 def _lease(turn: Turn, level: Level, node_id: str) -> Lease:
     """The lease that waits on a node."""
-    programme = turn.state.site.programme(level.programme_id)
+    programme = turn.state.site.programme(level.programme_id, turn.now.wall)
     duration = _hold_seconds(programme)
     event_ids: tuple[str, ...] = ()
     if level.event_id:

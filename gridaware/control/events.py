@@ -60,8 +60,9 @@ def _advance(turn: Turn, track: EventTrack) -> None:
 
 
 def _deadline_passed(turn: Turn, track: EventTrack) -> bool:
-    programme = turn.state.site.programme(track.event.programme_id)
-    started = track.event.started_at
+    event = track.event
+    programme = turn.state.site.programme(event.programme_id, event.request.start)
+    started = event.started_at
     assert started is not None
     return (turn.now.wall - started).total_seconds() >= programme.deadline_seconds
 

@@ -256,7 +256,8 @@ def lease_terms(turn: Turn, acting: list[GridEvent]) -> tuple[float | None, Sign
     """How long the limits hold without us: to the last end of what acts, or open."""
     if not acting:
         return RAMP_UP_LEASE_SECONDS, SignalLoss()
-    losses = [turn.state.site.programme(e.programme_id).signal_loss for e in acting]
+    site = turn.state.site
+    losses = [site.programme(e.programme_id, e.request.start).signal_loss for e in acting]
     if any(event.request.end is None for event in acting):
         return None, losses[0]
     ends = [event.request.end for event in acting if event.request.end is not None]

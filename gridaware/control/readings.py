@@ -182,9 +182,9 @@ def _ready_seconds(turn: Turn, event_ids: tuple[str, ...]) -> float | None:
     if track is None:
         return None
     event, now = track.event, turn.now
-    deadline = turn.state.site.programme(event.programme_id).deadline_seconds
+    programme = turn.state.site.programme(event.programme_id, event.request.start)
     since = (max(event.request.start, event.received_at) - now.wall).total_seconds()
-    return now.seconds + since + deadline
+    return now.seconds + since + programme.deadline_seconds
 
 
 def _learn_offset(turn: Turn) -> None:

@@ -14,7 +14,8 @@ from gridaware.domain.event import (
     Reference,
     event_id_of,
 )
-from gridaware.domain.programme import Authority, FeedSpec
+from gridaware.domain.programme import Authority, FeedSpec, Programme
+from gridaware.domain.reasons import sentence
 from gridaware.domain.signal import EventRequest, Signal
 from gridaware.domain.stepseries import StepSeries
 from gridaware.settlement.baselines import History, reference_for
@@ -94,6 +95,7 @@ def _announce(
         clocks=Clocks(signal.received_seconds),
         reference=_reference(turn, feed.programme_id, request, _notice_seconds(turn, signal, feed)),
         asked=asked if asked != request else None,
+        voluntary=_programme(turn, feed, request).voluntary(request),
     )
     track = EventTrack(_with_limit(turn, event, feed.authority))
     turn.state.events[event_id] = track
@@ -103,6 +105,11 @@ def _announce(
         return
     move(turn, track, "Accepted")
     _answer(turn, track.event)
+
+
+def _programme(turn: Turn, feed: FeedSpec, request: EventRequest) -> Programme:
+    """The rules of its day."""
+    return turn.state.site.programme(feed.programme_id, request.start)
 
 
 def _notice_seconds(turn: Turn, signal: Signal, feed: FeedSpec) -> float:
@@ -133,6 +140,7 @@ def _revise(
         revision=signal.revision,
         request=request,
         asked=asked if asked != request else None,
+        voluntary=_programme(turn, feed, request).voluntary(request),
         reference=event.reference or _reference(turn, feed.programme_id, request),
     )
     track.event = _with_limit(turn, event, feed.authority)
@@ -217,10 +225,13 @@ def _answer(turn: Turn, event: GridEvent) -> None:
     if event.asked is not None and event.asked.end != event.request.end:
         end = event.request.end
         changes.append(f"until {end.isoformat()}" if end is not None else "without an end")
+    message = f"within its feed's authority: {', '.join(changes)}" if changes else ""
+    if event.voluntary:
+        message += f"{'; ' if message else ''}voluntary: {sentence(event.voluntary)}"
     turn.answer(
         "clamped" if changes else "accepted",
         event.event_id,
-        message=f"within its feed's authority: {', '.join(changes)}" if changes else "",
+        message=message,
         revision=event.revision,
     )
 
@@ -309,7 +320,7 @@ def reference_now(
     if points[-1][0] < notice:  # the newest reading stands until the notice
         newest = turn.state.meter_watts if at == turn.now.seconds else points[-1][1]
         points.append((notice, newest))
-    method = site.programme(programme_id).baseline
+    method = site.programme(programme_id, turn.now.wall).baseline
     try:
         return reference_for(method, History(StepSeries.sampled(points), noticed, window))
     except InvalidInput:

@@ -1,6 +1,7 @@
 """The site as the machine knows it: settings that a decision may depend on."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gridaware.domain.job import Tier
 from gridaware.domain.programme import FeedSpec, Programme
@@ -38,6 +39,7 @@ class Site:
     hard_limit: HardLimit | None = None
     policy: Policy = field(default_factory=Policy)
     programmes: tuple[Programme, ...] = ()
+    """Of a programme with several dated versions each, the oldest first."""
     feeds: tuple[FeedSpec, ...] = ()
     reference_window_seconds: float = 60.0
     """Meter-before: the mean over this long before the first notice."""
@@ -46,9 +48,16 @@ class Site:
     settle_after_seconds: float = 60.0
     """After the restore, so that the report sees the rebound."""
 
-    def programme(self, programme_id: str) -> Programme:
-        """The programme by that id; a plain one where none was declared."""
-        for programme in self.programmes:
-            if programme.programme_id == programme_id:
-                return programme
-        return Programme(programme_id)
+    def programme(self, programme_id: str, at: datetime) -> Programme:
+        """The programme by that id as its rules are at an instant; of an event, at its start.
+
+        A plain one where none was declared. The latest version that has begun, else the first.
+        """
+        versions = [p for p in self.programmes if p.programme_id == programme_id]
+        begun = [p for p in versions if p.valid_from is None or p.valid_from <= at]
+        return begun[-1] if begun else versions[0] if versions else Programme(programme_id)
+
+    def programmes_at(self, at: datetime) -> tuple[Programme, ...]:
+        """Every declared programme as its rules are at an instant."""
+        ids = dict.fromkeys(programme.programme_id for programme in self.programmes)
+        return tuple(self.programme(programme_id, at) for programme_id in ids)

@@ -135,7 +135,7 @@ def target_of(turn: Turn) -> PowerTarget:
     return power_target(
         turn.now,
         [track.event for track in state.events.values()],
-        {programme.programme_id: programme for programme in state.site.programmes},
+        {p.programme_id: p for p in state.site.programmes_at(turn.now.wall)},
         hard_limit=state.site.hard_limit,
         ramp=state.site.ramp,
         descent=descent,
@@ -162,8 +162,9 @@ def is_late(turn: Turn, event: GridEvent) -> bool:
 
 def due_at(turn: Turn, event: GridEvent) -> datetime:
     """When the full response is due."""
-    deadline = turn.state.site.programme(event.programme_id).deadline_seconds
-    return max(event.request.start, event.received_at) + timedelta(seconds=deadline)
+    programme = turn.state.site.programme(event.programme_id, event.request.start)
+    begun = max(event.request.start, event.received_at)
+    return begun + timedelta(seconds=programme.deadline_seconds)
 
 
 def question_of(turn: Turn, acting: list[GridEvent], due_seconds: float = float("inf")) -> Question:
@@ -200,7 +201,7 @@ def question_of(turn: Turn, acting: list[GridEvent], due_seconds: float = float(
         target_gpu_watts=None if asked is None else state.gpu_share_of(asked),
         horizon_seconds=_horizon(turn, acting),
         # The ramp of the way back binds as an obligation does.
-        must=not acting or any(state.site.programme(e.programme_id).mandatory for e in acting),
+        must=not acting or any(not event.voluntary for event in acting),
         rising=is_rising(target) and not hard,
         hard=hard,
         late=any(is_late(turn, event) for event in acting),
@@ -396,8 +397,8 @@ def _horizon(turn: Turn, acting: list[GridEvent]) -> float:
         if event.request.end is not None:
             seconds.append((event.request.end - turn.now.wall).total_seconds())
         else:
-            longest = turn.state.site.programme(event.programme_id).max_duration_seconds
-            seconds.append(longest or LOSS_WINDOW_SECONDS)
+            programme = turn.state.site.programme(event.programme_id, event.request.start)
+            seconds.append(programme.max_duration_seconds or LOSS_WINDOW_SECONDS)
     return max(max(seconds, default=60.0), 1.0)
 
 

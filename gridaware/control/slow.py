@@ -16,8 +16,8 @@ __all__ = ["as_it_stands", "too_slow"]
 
 def too_slow(turn: Turn, acting: list[GridEvent], due_seconds: float) -> frozenset[str]:
     """GPUs that obey later than ``due_seconds``, or than what the acting events owe is due."""
-    programme = turn.state.site.programme
-    due = min([due_seconds, *(programme(e.programme_id).deadline_seconds for e in acting)])
+    rules = (turn.state.site.programme(e.programme_id, e.request.start) for e in acting)
+    due = min([due_seconds, *(programme.deadline_seconds for programme in rules)])
     return frozenset(
         gpu.gpu_id
         for node in turn.state.nodes.values()

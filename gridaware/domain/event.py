@@ -125,6 +125,8 @@ class GridEvent:
     """What was asked, where that was beyond the feed's authority; the rest waits for a person."""
     escalations: tuple[Escalation, ...] = ()
     """Rungs taken for GPUs that did not follow, oldest first."""
+    voluntary: str = ""
+    """Reason code why it is not owed, and served only as far as tiers allow; "" = it is owed."""
 
 
 def event_id_of(feed_id: str, source_id: str) -> str:

@@ -46,6 +46,10 @@ _DATA = {
     "series-shape": "Give as many values as times.",
     "series-not-finite": "Leave a missing value out instead of writing NaN.",
     "series-order": "Sort the series by time.",
+    "catalogue-entry": "Correct the dates of the versions in the file of configs/programmes.",
+    "catalogue-term": "Correct the value in the file of configs/programmes.",
+    "obligation-hours": "Write a window as in `Jun-Sep Mon-Fri 13:00-19:00`, or `all hours`.",
+    "programme-cap": "Write a cap as in `60 hours per year`, or `12 hours per season Apr-May`.",
     "init-files": "Choose a folder that can be written.",
     "init-host-missing": "Add --host NAME: how that machine reaches the controller.",
 }

@@ -1,9 +1,12 @@
 """Programmes (contracts with the grid), feeds, and what each feed may ask for."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.frequency import FrequencyRule
+from gridaware.domain.obligation import Obligation
+from gridaware.domain.signal import EventRequest
 
 __all__ = ["ARMED_BELOW_SECONDS", "Authority", "FeedSpec", "Programme", "SignalLoss"]
 
@@ -55,6 +58,16 @@ class Programme:
     holds the caps of its next response. () = nothing is armed; None = by the deadline."""
     frequency: FrequencyRule | None = None
     """What fires them on a node that hears the frequency of the grid, with no frame at all."""
+    catalogue: str = ""
+    """The entry of the programme catalogue that it follows; "" = none."""
+    version: str = ""
+    """Of that entry: the rules from ``valid_from`` on."""
+    valid_from: datetime | None = None
+    """None = from the beginning."""
+    obligation: Obligation | None = None
+    """Its hours; an event wholly outside them is voluntary. None = every event is owed."""
+    tariff_baseline: str = ""
+    """The baseline by which it really settles, where that is not computed here; else ""."""
 
     def __post_init__(self) -> None:
         depths = self.armed_depths or ()
@@ -67,6 +80,15 @@ class Programme:
             raise InvalidInput(
                 "frequency-rule", "a programme that answers the frequency needs armed_depths"
             )
+
+    def voluntary(self, request: EventRequest) -> str:
+        """The reason code why an event is not owed; "" = it is."""
+        if not self.mandatory:
+            return "VoluntaryProgramme"
+        hours = self.obligation
+        if hours is not None and not hours.reaches(request.start, request.end):
+            return "OutsideObligation"
+        return ""
 
     @property
     def ladder(self) -> tuple[float, ...]:

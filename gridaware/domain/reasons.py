@@ -55,6 +55,10 @@ _EVENTS = {
     "CannotServe": "the site cannot serve it",
     "Rescheduled": "was revised to a later window, and power is back until then",
     "Revised": "the sender changed it; revision {revision} holds now",
+    "VoluntaryProgramme": "nothing is owed under its programme, so it is served only as far as the "
+    "tiers of jobs allow",
+    "OutsideObligation": "it lies outside its programme's obligation hours, so nothing is owed and "
+    "it is served only as far as the tiers of jobs allow",
 }
 
 REASONS: Mapping[str, str] = {**_JOBS, **_EVENTS, **PLANNING}

@@ -11,7 +11,17 @@ from gridaware.service import metrics
 from gridaware.service.body_limit import BodyLimit
 from gridaware.service.context import Web, require_actor
 from gridaware.service.problems import PROBLEM_RESPONSES, add_problem_handlers
-from gridaware.service.routes import events, feeds, fleet, health, jobs, power, site, stream
+from gridaware.service.routes import (
+    events,
+    feeds,
+    fleet,
+    health,
+    jobs,
+    power,
+    programmes,
+    site,
+    stream,
+)
 from gridaware.service.settings import WebSettings
 
 __all__ = ["build_app"]
@@ -51,7 +61,7 @@ def build_app(settings: WebSettings, clock: Clock | None = None) -> FastAPI:
     add_problem_handlers(app)
     app.add_middleware(BodyLimit, at_most=settings.body_bytes_at_most)
     closed = [Depends(require_actor)]
-    for module in (events, feeds, fleet, jobs, power, site, stream):
+    for module in (events, feeds, fleet, jobs, power, programmes, site, stream):
         app.include_router(
             module.router, prefix=API, dependencies=closed, responses=PROBLEM_RESPONSES
         )

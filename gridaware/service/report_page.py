@@ -43,7 +43,7 @@ def event_page(report: EventReport) -> str:
         f'<p class="chips"><span class="chip {found.tone}">{escape(found.text)}</span>'
         f'<span class="chip">{status}</span>'
         f'<span class="chip">{escape(report.kind)} event</span>'
-        f'<span class="chip">programme {escape(report.programme_id)}</span></p>'
+        f'<span class="chip">programme {escape(_programme(report))}</span></p>'
         f'<p class="lead">{escape(event_summary(report))}</p>'
     )
     figure = (
@@ -71,6 +71,12 @@ def event_page(report: EventReport) -> str:
         _warnings(report.warnings) + "".join(body),
         _foot(report.schema, instant(report.generated_at)),
     )
+
+
+def _programme(report: EventReport) -> str:
+    """Its programme, and the version of the rules that settles it."""
+    version = f", rules of {report.programme_version}" if report.programme_version else ""
+    return f"{report.programme_id}{version}"
 
 
 def energy_page(report: EnergyReport, *, title: str = "Energy report") -> str:

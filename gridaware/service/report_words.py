@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gridaware.domain.reasons import sentence
 from gridaware.service.quantities import duration, energy, instant, percent, power
 from gridaware.settlement.event_report import EventReport
 
@@ -27,6 +28,8 @@ _WARNINGS = {
     "reference-not-measured": "The reference window has too few readings to count as measured.",
     "reference-drifted": "Power after the event differs from the reference by more than a tenth: "
     "the load itself moved.",
+    "baseline-not-programmes": "The programme settles by a baseline that is not computed here: the "
+    "figures rest on another, and its own statement may differ.",
     "clamped-to-authority": "The request went beyond its feed's authority and was clamped.",
     "unresolved-watts": "Part of what was owed could not be shed.",
     "gpus-not-following": "Some GPUs drew more than their limits allowed; what was done about it "
@@ -78,7 +81,7 @@ def event_summary(report: EventReport) -> str:
         f"{power(owed, reference)} below its reference of {power(reference)}."
     )
     if delivered.mean_watts is None or delivered.performance_ratio is None:
-        return f"{asked} No interval was scored."
+        return f"{asked} No interval was scored." + _voluntary(report)
     held = (
         f" It held {power(delivered.mean_watts, reference)} on average and delivered "
         f"{energy(delivered.delivered_kwh * 3.6e6)} of {energy(delivered.owed_kwh * 3.6e6)} owed, "
@@ -91,4 +94,8 @@ def event_summary(report: EventReport) -> str:
     cost = f" It cost {duration(lost)} of work in {len(report.jobs)} jobs"
     if paused:
         cost += f"; {paused} paused at a verified checkpoint"
-    return f"{asked}{held}{cost}."
+    return f"{asked}{held}{cost}." + _voluntary(report)
+
+
+def _voluntary(report: EventReport) -> str:
+    return f" Voluntary: {sentence(report.voluntary)}." if report.voluntary else ""

@@ -1,9 +1,16 @@
 """What the web process must be told."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridaware.domain.catalogue import Catalogue, SiteProgramme
+
 __all__ = ["WebSettings"]
+
+
+def _empty() -> Catalogue:
+    return Catalogue({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +35,7 @@ class WebSettings:
     """How often a stream looks for changes."""
     streams_at_most: int = 64
     body_bytes_at_most: int = 1 << 20
+    programmes: tuple[SiteProgramme, ...] = ()
+    """The site's own."""
+    catalogue: Callable[[], Catalogue] = _empty
+    """Read when somebody asks for it first."""

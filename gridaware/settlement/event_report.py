@@ -124,6 +124,12 @@ class EventReport:
     """Rungs taken for GPUs that did not follow."""
     opted_out_by: str | None = None
     """Who took the site out of it, or released limits that it held, and why."""
+    programme_version: str = ""
+    """Of the catalogue: the rules in force when it began; "" = the site's own."""
+    voluntary: str = ""
+    """Reason code why nothing was owed; "" = it was."""
+    tariff_baseline: str = ""
+    """What the programme settles by, where it is not what was used here; else ""."""
 
 
 def settle_event(
@@ -144,14 +150,9 @@ def settle_event(
     start, end, settled_end = _window(event, inputs)
     ready = min(start + programme.deadline_seconds, end)
     limits = inputs.limit or StepSeries.constant(limit, start, end)
+    step = programme.settlement_interval_seconds
     delivered = delivery(
-        inputs.meter,
-        limits,
-        reference.watts,
-        start=start,
-        ready=ready,
-        end=end,
-        step=programme.settlement_interval_seconds,
+        inputs.meter, limits, reference.watts, start=start, ready=ready, end=end, step=step
     )
     energy = energy_report(inputs.before, inputs.after)
     after_watts = _watts_after(event, inputs.meter, reference)
@@ -189,12 +190,15 @@ def settle_event(
         evidence=_evidence(inputs, reference, start, end, energy),
         curve=power_curve(inputs.meter, limits, start - _lead(start, settled_end), settled_end),
         warnings=_once(
-            *_warnings(event, reference, after_watts, delivered),
+            *_warnings(event, programme, reference, after_watts, delivered),
             *_meter_warnings(inputs, reference, settled_end),
             *energy.warnings,
         ),
         response=inputs.response,
         escalations=event.escalations,
+        programme_version=programme.version,
+        voluntary=event.voluntary,
+        tariff_baseline=programme.tariff_baseline,
     )
 
 
@@ -291,6 +295,7 @@ def _energy_evidence(
 
 def _warnings(
     event: GridEvent,
+    programme: Programme,
     reference: Reference,
     after_watts: float | None,
     delivered: Delivery,
@@ -300,6 +305,8 @@ def _warnings(
         found.append("window-shorter-than-deadline")
     if any(row.coverage < COMPLETE for row in delivered.intervals):
         found.append("meter-incomplete")
+    if programme.tariff_baseline:
+        found.append("baseline-not-programmes")
     if reference.quality != "measured":
         found.append("reference-not-measured")
     if after_watts is not None and abs(after_watts - reference.watts) > DRIFT * reference.watts:

@@ -116,11 +116,10 @@ class Invariants:
         at = world.seconds()
         binding = binding_events(self._in_force(), Moment(at, world.clock.wall()))
         owed = binding[0].limit_watts if binding else None
-        programme = site.programme(binding[0].programme_id) if binding else None
+        rules = [site.programme(e.programme_id, e.request.start) for e in binding]
+        programme = rules[0] if rules else None
         interval = programme.settlement_interval_seconds if programme else 60.0
-        deadline = max(
-            (site.programme(e.programme_id).deadline_seconds for e in binding), default=0
-        )
+        deadline = max((programme.deadline_seconds for programme in rules), default=0)
         before = self.seconds[-1] if self.seconds else None
         began = due = at
         if owed is not None and before is not None and before.owed_watts is not None:

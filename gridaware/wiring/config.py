@@ -20,9 +20,11 @@ from pydantic_settings import (
 )
 
 from gridaware.control.site import Policy, Site
-from gridaware.domain.errors import ConfigError
+from gridaware.domain.catalogue import SiteProgramme
+from gridaware.domain.errors import ConfigError, Refused
 from gridaware.domain.programme import FeedSpec
 from gridaware.feeds.secrets import read_secret
+from gridaware.wiring.catalogue import check_exclusive
 from gridaware.wiring.sections import (
     AgentsSection,
     ControlSection,
@@ -142,6 +144,15 @@ class Settings(BaseSettings):
             for feed in self.feeds
         )
 
+    def catalogued(self) -> tuple[str, ...]:
+        """Ids under which the catalogue may know the site's programmes."""
+        declared = [p.catalogue or p.id for p in self.programmes]
+        return tuple(declared or [feed.programme for feed in self.feeds])
+
+    def site_programmes(self) -> tuple[SiteProgramme, ...]:
+        """The site's own programmes, as people are shown them."""
+        return tuple(each.shown(self.site.time_zone) for each in self.programmes)
+
     def site_value(self, policy: Policy) -> Site:
         """Everything that decisions depend on, as the machine knows it."""
         site = self.site
@@ -152,7 +163,7 @@ class Settings(BaseSettings):
             ramp=site.ramp.value(),
             hard_limit=None if site.hard_limit is None else site.hard_limit.value(),
             policy=policy,
-            programmes=tuple(programme.value() for programme in self.programmes),
+            programmes=tuple(p for each in self.programmes for p in each.values(site.time_zone)),
             feeds=self.feed_specs(),
             reference_window_seconds=site.reference_window_seconds,
             stall_seconds=self.control.stall_seconds,
@@ -185,7 +196,18 @@ def load_settings(path: Path | None, flags: Mapping[str, Any] | None = None) -> 
     if complaints or file.duplicates or settings is None:
         raise refusal(file, complaints)
     settings._folder = Path() if path is None else path.parent.absolute()
+    _check_exclusive(settings, file)
     return settings
+
+
+def _check_exclusive(settings: Settings, file: SettingsFile) -> None:
+    """Programmes that exclude each other are not registered together."""
+    try:
+        check_exclusive(settings.catalogued())
+    except Refused as error:
+        line = file.line_of(("programmes",)) or file.line_of(("feeds",))
+        place = f"{file.path}:{line}: " if line is not None else ""
+        raise ConfigError(error.code, f"{place}{error.message}", **error.facts) from error
 
 
 def _unknown_variables() -> list[Complaint]:

@@ -31,6 +31,7 @@ from gridaware.feeds.kind import Hears, Hooks, Listens, Polls
 from gridaware.feeds.runner import FeedRunner
 from gridaware.jobs.ray_runner import RayRunner
 from gridaware.store.controller import ControllerStore
+from gridaware.wiring.catalogue import check_exclusive
 from gridaware.wiring.commands import Handler
 from gridaware.wiring.effects import ControlEffects
 
@@ -158,18 +159,28 @@ class Handlers:
         known = self._loop.machine.state.feeds.get(spec.feed_id)
         if known is not None and known != spec:
             raise Refused("feed-exists", f"there is a feed {spec.feed_id!r} with other settings")
+        await asyncio.to_thread(check_exclusive, self._served(spec.programme_id))
         if known is None:
             self._feeds.add(spec, self._steady.now().wall)
         return await self._tell(FeedAdded(spec, actor))
 
     def _check_programme(self, programme_id: str) -> None:
         """A site without programmes has plain ones of any name; a mistyped one is no contract."""
-        declared = [p.programme_id for p in self._loop.machine.state.site.programmes]
+        site = self._loop.machine.state.site
+        declared = [p.programme_id for p in site.programmes_at(self._steady.now().wall)]
         if declared and programme_id not in declared:
             known = ", ".join(declared)
             raise NotFound(
                 "programme-unknown", f"there is no programme {programme_id!r}; known: {known}"
             )
+
+    def _served(self, programme_id: str) -> list[str]:
+        """Ids under which the catalogue may know what the site serves, one programme more."""
+        state = self._loop.machine.state
+        entry_of = {p.programme_id: p.catalogue for p in state.site.programmes if p.catalogue}
+        spoken_for = [spec.programme_id for spec in state.feeds.values()]
+        declared = [p.programme_id for p in state.site.programmes]
+        return [entry_of.get(name, name) for name in (programme_id, *declared, *spoken_for)]
 
     async def _feed_remove(self, args: Mapping[str, Any], actor: str) -> dict[str, Any]:
         feed_id = _text(args, "feed_id")

@@ -93,6 +93,7 @@ def _event(state: State, event_id: str, at: datetime) -> Projection | None:
         "latency_seconds": _latencies(event),
         "decision_id": track.decision_id or None,
         "power_watts": round(state.meter_watts, 1),
+        "voluntary_why": sentence(event.voluntary) if event.voluntary else None,
         "updated_at": at,
     }
     return event.state.value, body

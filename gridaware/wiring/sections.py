@@ -12,12 +12,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from gridaware.domain.catalogue import SiteProgramme
 from gridaware.domain.errors import GridawareError
 from gridaware.domain.frequency import FREQUENCY_RULES, FrequencyRule
+from gridaware.domain.obligation import Obligation
 from gridaware.domain.programme import Authority, FeedSpec, Programme, SignalLoss
 from gridaware.domain.signal import WATTS_ABSURD, check_id
 from gridaware.domain.target import HardLimit, Overhead, Ramp
 from gridaware.feeds.secrets import REFERENCE_PATTERN
+from gridaware.wiring.catalogue import inherited, named
 
 __all__ = [
     "DEVICE_SUM",
@@ -310,6 +313,8 @@ class ProgrammeSection(_Section):
     """A contract with the grid."""
 
     id: str
+    catalogue: str | None = None
+    """Its entry in the catalogue (`gridaware programme list`); what is unset is as there."""
     deadline_seconds: Seconds = 60.0
     """From the start of an event to the full response."""
     settlement_interval_seconds: Annotated[_Number, Field(gt=0, le=86400)] = 60.0
@@ -325,6 +330,8 @@ class ProgrammeSection(_Section):
     ramp_exempt: bool = False
     """Whether the connection agreement frees its events of `site.ramp.down` (fast reserve)."""
     signal_loss: SignalLossSection = SignalLossSection()
+    obligation_hours: tuple[str, ...] | None = Field(default=None, max_length=64)
+    """When an event is owed, local time: `Jun-Sep Mon-Fri 13:00-19:00`; others are voluntary."""
     armed_depths: tuple[Annotated[_Number, Field(gt=0, lt=1)], ...] | None = None
     """Reductions, as shares of the reference, that every node holds ready to be fired at once; [] =
     none; 0.1, 0.2, 0.3 and 0.4 where unset and the deadline is under a minute."""
@@ -334,25 +341,42 @@ class ProgrammeSection(_Section):
     @model_validator(mode="after")
     def _holds(self) -> "ProgrammeSection":
         _holding(lambda: check_id("programme", self.id))
-        _holding(self.value)
+        _holding(self.values)
         return self
 
-    def value(self) -> Programme:
-        """As control and settlement know it."""
-        loss = self.signal_loss
-        return Programme(
-            programme_id=self.id,
-            deadline_seconds=self.deadline_seconds,
-            settlement_interval_seconds=self.settlement_interval_seconds,
-            paid_band=self.paid_band,
-            baseline=self.baseline,
-            mandatory=self.mandatory,
-            signal_loss=SignalLoss(loss.hold_seconds, loss.fallback_fraction),
-            max_duration_seconds=self.max_duration_seconds,
-            ramp_exempt=self.ramp_exempt,
-            armed_depths=self.armed_depths,
-            frequency=None if self.frequency is None else self.frequency.value(),
-        )
+    def values(self, time_zone: str = "UTC") -> tuple[Programme, ...]:
+        """As control and settlement know it: one for each version of its entry, the oldest first.
+
+        ``time_zone``: of its obligation hours, where no entry of the catalogue says one.
+        """
+        loss, hours = self.signal_loss, self.obligation_hours
+        stated: dict[str, Any] = {
+            "programme_id": self.id,
+            "deadline_seconds": self.deadline_seconds,
+            "settlement_interval_seconds": self.settlement_interval_seconds,
+            "paid_band": self.paid_band,
+            "baseline": self.baseline,
+            "mandatory": self.mandatory,
+            "signal_loss": SignalLoss(loss.hold_seconds, loss.fallback_fraction),
+            "max_duration_seconds": self.max_duration_seconds,
+            "ramp_exempt": self.ramp_exempt,
+            "armed_depths": self.armed_depths,
+            "frequency": None if self.frequency is None else self.frequency.value(),
+            "obligation": None if hours is None else Obligation.of(time_zone, hours),
+        }
+        if self.catalogue is None:
+            return (Programme(**stated),)
+        return inherited(stated, named(self.catalogue), self.given())
+
+    def given(self) -> frozenset[str]:
+        """The settings that its operator gave; of ``signal_loss``, key by key."""
+        loss = (f"signal_loss.{key}" for key in self.signal_loss.model_fields_set)
+        return frozenset(self.model_fields_set).union(loss)
+
+    def shown(self, time_zone: str) -> SiteProgramme:
+        """As people are shown it."""
+        entry = None if self.catalogue is None else named(self.catalogue)
+        return SiteProgramme(self.id, entry, self.values(time_zone), self.given())
 
 
 class AuthoritySection(_Section):

@@ -195,7 +195,7 @@ class Settler:
             ramp=state.site.ramp,
             meters=self._meters.spans,
         )
-        programme = state.site.programme(event.programme_id)
+        programme = state.site.programme(event.programme_id, event.request.start)
         try:
             report = settle_event(event, programme, inputs, generated_at=at, final=final)
         except GridawareError as error:

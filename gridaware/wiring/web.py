@@ -17,6 +17,7 @@ from gridaware.domain.errors import ConfigError, GridawareError
 from gridaware.domain.fixes import fix_for
 from gridaware.service.app import build_app
 from gridaware.service.settings import WebSettings
+from gridaware.wiring.catalogue import load_catalogue
 from gridaware.wiring.config import Settings, load_settings
 
 __all__ = ["main", "web_settings"]
@@ -40,6 +41,8 @@ def web_settings(settings: Settings) -> WebSettings:
         api_key_file=settings.api_key_file,
         host=settings.web.host,
         port=settings.web.port,
+        programmes=settings.site_programmes(),
+        catalogue=load_catalogue,
     )
 
 

@@ -87,13 +87,14 @@ def arguments_of(path: tuple[str, ...]) -> list[str]:
 class Everything(dict[tuple[str, str], Any]):
     """Answers to every call at once: a page for a list, a thing for anything else."""
 
-    LISTS = ("/feeds", "/events", "/jobs", "/nodes", "/gpus", "/policies")
+    LISTS = ("/feeds", "/events", "/jobs", "/nodes", "/gpus", "/policies", "/programmes")
 
     def get(self, key: tuple[str, str], default: Any = None) -> Any:
         method, path = key
         if method == "GET" and path in self.LISTS:
             return [(200, {"items": [{**JOB, **EVENT, "text": "a\nb"}], "next_cursor": None})]
-        return [(200, {**JOB, **EVENT, **ANSWER, "lines": [], "jobs": [], "advisories": [JOB]})]
+        thing = {**JOB, **EVENT, **ANSWER, "lines": [], "jobs": [], "advisories": [JOB]}
+        return [(200, thing | {"terms": [JOB], "caps_used": []})]
 
 
 @pytest.mark.parametrize("path", FROM_THE_API, ids=" ".join)
@@ -559,3 +560,20 @@ def test_a_message_is_read_with_the_authority_of_a_feed(
     result = run("feed", "parse", str(file), "--kind", "webhook", "--feed", "utility", "--now", now)
     assert result.code == 0, result.err
     assert "clamped to its authority: not below 90 kW, not longer than 0.5 h a day" in result.out
+
+
+def test_the_catalogue_is_shown_without_a_site(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["programme", "list", "--catalogue", "--json"]) == 0
+    rows = {row["programme_id"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["ercot-ers-30"]["deadline_seconds"] == 1800
+    winter = ["--at", "2023-01-15T17:00:00Z"]
+    assert main(["programme", "show", "gb-dfs", "--catalogue", *winter, "-o", "csv"]) == 0
+    terms = {row["term"]: row for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    assert terms["least_watts"]["words"] == "1.00 MW"
+    assert terms["least_watts"]["mark"] == "sourced"
+    assert main(["programme", "show", "ercot-ers-30", "--catalogue"]) == 0
+    shown = capsys.readouterr().out
+    assert "24 hours per season Dec-Mar" in shown
+    assert "check the tariff" in shown
+    assert main(["programme", "show", "ercot-ers30", "--catalogue"]) == 3
+    assert "did you mean 'ercot-ers-30'" in capsys.readouterr().err

@@ -25,8 +25,8 @@ METHODS = {
     "advisories", "cancel_event", "close", "cordon", "energy_report", "event", "event_report",
     "event_report_file", "events", "explain_job", "feed", "feeds", "gpus", "hold_job", "job",
     "job_logs", "jobs", "ledger", "nodes", "opt_out", "pause_job", "policies", "power",
-    "preview_event", "register_feed", "release", "release_job", "remove_feed", "resume_job",
-    "send_event", "status", "stop_job", "submit_job", "test_feed", "uncordon",
+    "preview_event", "programme", "programmes", "register_feed", "release", "release_job",
+    "remove_feed", "resume_job", "send_event", "status", "stop_job", "submit_job", "test_feed", "uncordon",
 }  # fmt: skip
 
 
@@ -196,3 +196,17 @@ def test_url_and_key_come_from_the_environment(
     with Client() as client:
         assert client.status()["site"] == "s"
     assert api.asked[0].headers["authorization"] == "Bearer from-outside"
+
+
+def test_programmes_are_asked_for_by_name_and_time(api: StubApi) -> None:
+    row = {"programme_id": "peak", "origin": "site"}
+    api.answer("GET", "/programmes", {"items": [row], "next_cursor": None})
+    api.answer("GET", "/programmes/peak", row | {"terms": []})
+    client = Client(api.url)
+    assert client.programmes() == [row]
+    at = datetime(2023, 1, 15, 18, tzinfo=timezone(timedelta(hours=1)))
+    assert client.programme("peak", at=at)["terms"] == []
+    assert [(asked.path, asked.query) for asked in api.asked] == [
+        ("/programmes", {}),
+        ("/programmes/peak", {"at": "2023-01-15T17:00:00Z"}),
+    ]

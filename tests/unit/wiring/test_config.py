@@ -63,8 +63,8 @@ feeds:
     assert site.overhead == Overhead(4000, 1.2, "measured")
     assert site.hard_limit == HardLimit(120000, 60, 0.05)
     assert site.ramp == Ramp(None, 9000)
-    assert site.programme("p").signal_loss.hold_seconds is None
-    assert site.programme("p").deadline_seconds == 30
+    assert site.programmes[0].signal_loss.hold_seconds is None
+    assert site.programmes[0].deadline_seconds == 30
     (feed,) = site.feeds
     assert feed.authority.greatest_depth == 0.4
     assert feed.settings_json == '{"a":2,"b":1}'

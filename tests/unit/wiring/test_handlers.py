@@ -31,6 +31,7 @@ def asked(folder: Path, programmes: tuple[str, ...], command: str, args: object)
         spec=SimpleNamespace(feed_id="f", kind="file"),
         feed=object(),
         health=SimpleNamespace(now=lambda: health),
+        advisories=lambda: (),
     )
     loop = SimpleNamespace(
         machine=SimpleNamespace(state=State(site=site)),
@@ -79,3 +80,11 @@ def test_the_health_of_a_feed_is_an_object_with_its_times_as_everywhere(tmp_path
     health = asked(tmp_path, (), "feed.test", {"feed_id": "f"})["result"]["health"]
     assert health["state"] == "ok"
     assert health["last_good_at"] == "2026-07-01T12:00:00Z"
+
+
+def test_a_feed_of_a_programme_that_another_one_excludes_is_refused(tmp_path: Path) -> None:
+    args = FEED | {"programme_id": "gb-dfs"}
+    answer = asked(tmp_path, ("gb-dfs", "gb-dynamic-containment"), "feed.add", args)
+    assert answer["error"]["code"] == "programmes-exclusive"
+    assert answer["error"]["kind"] == "Refused"
+    assert "National Grid ESO" in answer["error"]["message"]
