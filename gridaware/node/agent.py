@@ -290,6 +290,10 @@ class Agent:
         fault = self._boards.gone(code, message)
         self._carry([fault, *self.holder.on_driver_gone(self._now())])
 
+    def sound(self) -> frozenset[str]:
+        """GPUs that a fresh child need not try to set."""
+        return self.holder.sound
+
     # The controller -------------------------------------------------------------------------
 
     def hello(self) -> Hello:

@@ -128,7 +128,10 @@ def main(descriptor: int) -> None:
         driver = load_driver(setup.driver, setup.options)
         driver.open()
         gpus = driver.gpus()
-        workers = {gpu.gpu_id: Worker(driver, gpu, clock, outlet) for gpu in gpus}
+        workers = {
+            gpu.gpu_id: Worker(driver, gpu, clock, outlet, settable=gpu.gpu_id in setup.settable)
+            for gpu in gpus
+        }
         outlet.send(_found(driver, workers, clock))
     except GridawareError as error:
         end(outlet, error)

@@ -41,6 +41,9 @@ class Setup(msgspec.Struct, tag="setup", array_like=True):
     driver: str
     options: dict[str, str]
     sample_hz: float
+    settable: tuple[str, ...] = ()
+    """GPUs whose limits another child sets meanwhile, so that it must not be tried by writing one:
+    what this child found a moment before may be over a newer limit."""
 
 
 class Rate(msgspec.Struct, tag="rate", array_like=True):

@@ -118,7 +118,15 @@ class Round:
 class Worker:
     """All calls for one GPU, on a thread of its own."""
 
-    def __init__(self, driver: Driver, gpu: GpuIdentity, clock: Clock, outlet: Outlet) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        gpu: GpuIdentity,
+        clock: Clock,
+        outlet: Outlet,
+        *,
+        settable: bool = False,
+    ) -> None:
         self.gpu_id = gpu.gpu_id
         self.device: Device | None = None
         self.described = threading.Event()
@@ -133,6 +141,8 @@ class Worker:
         self._read_limits = True
         self._writes: deque[tuple[int, float]] = deque()
         self._locks: deque[tuple[int, float | None]] = deque()
+        self._settable = settable
+        """Known without trying."""
         self._may_set = True
         self._looked_at = clock.monotonic_seconds()
         self._queue: SimpleQueue[Round | None] = SimpleQueue()
@@ -190,7 +200,7 @@ class Worker:
         can_set = False
         try:
             limits = self._call(driver.limit_range)
-            can_set = self._call(driver.can_set)
+            can_set = self._settable or self._call(driver.can_set)
             requested = self._call(driver.requested_limit_watts)
             enforced = self._call(driver.enforced_limit_watts)
         except DriverGone:

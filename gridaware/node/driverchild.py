@@ -74,6 +74,10 @@ class ChildEvents(Protocol):
         """No child is at work until the next ``on_found``."""
         ...
 
+    def sound(self) -> frozenset[str]:
+        """GPUs whose limits can be set now, so that a fresh child need not try."""
+        ...
+
 
 class DriverChildren:
     """Starts, watches and replaces driver children. All on the event loop."""
@@ -193,7 +197,8 @@ class DriverChildren:
         if self._stopped or self._coming is not None:
             return
         self._coming = _Child(self._settings, self)
-        self._coming.start(self._sample_hz)
+        settable = self._events.sound() if self._working is not None else ()
+        self._coming.start(self._sample_hz, tuple(settable))
         self._later("ready", _READY_SECONDS, self._not_ready)
 
     def _not_ready(self) -> None:
@@ -285,7 +290,7 @@ class _Child(asyncio.Protocol):
         """Of the process."""
         return None if self._process is None else self._process.pid
 
-    def start(self, sample_hz: float) -> None:
+    def start(self, sample_hz: float, settable: tuple[str, ...]) -> None:
         """Start the process and say what to load."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -298,7 +303,8 @@ class _Child(asyncio.Protocol):
                 start_new_session=True,
             )
         ours.setblocking(False)
-        self.send(Setup(self._settings.module, dict(self._settings.options), sample_hz))
+        options = dict(self._settings.options)
+        self.send(Setup(self._settings.module, options, sample_hz, settable))
         loop = asyncio.get_running_loop()
         task = loop.create_task(loop.create_unix_connection(lambda: self, sock=ours))
         task.add_done_callback(lambda done: done.exception())

@@ -77,6 +77,15 @@ class GpuHold:
         """Whether what we last asked for has been read back."""
         return self.confirmed and not self.in_flight
 
+    @property
+    def ails(self) -> bool:
+        """Whether a fresh driver child is worth a try: it does not answer, or may not be set.
+
+        The latter only while it is ours: its found limit is still to be given back.
+        """
+        read_only = self.touched and not self.can_set
+        return self.blocked_by is not None or not self.described or read_only
+
     def touch(self) -> None:
         """Freeze the found limit before our first change; nothing where we could not change it."""
         if self.touched or not self.can_set or self.standing_watts is None:

@@ -308,14 +308,13 @@ class LeaseHolder:
 
     @property
     def blocked(self) -> bool:
-        """Whether a GPU does not answer, so that a fresh driver child is worth a try.
+        """Whether a fresh driver child is worth a try for any GPU."""
+        return any(hold.ails for hold in self._holds.values())
 
-        So it is while one that we hold may not be set: its found limit is still to be given back.
-        """
-        return any(
-            h.blocked_by is not None or not h.described or (h.touched and not h.can_set)
-            for h in self._holds.values()
-        )
+    @property
+    def sound(self) -> frozenset[str]:
+        """GPUs whose limits can be set, as nothing says otherwise."""
+        return frozenset(h.gpu_id for h in self._holds.values() if h.can_set and not h.ails)
 
     @property
     def settable(self) -> frozenset[str]:

@@ -26,6 +26,7 @@ class Events:
         self.results: list[Written] = []
         self.ticks: list[Tick] = []
         self.gone: list[str] = []
+        self.settable: list[str] = []
 
     def on_found(self, inventory: Inventory) -> None:
         self.found.append(inventory)
@@ -44,6 +45,9 @@ class Events:
 
     def on_driver_gone(self, code: str, message: str) -> None:
         self.gone.append(code)
+
+    def sound(self) -> frozenset[str]:
+        return frozenset(self.settable)
 
     async def until(self, ready: Callable[[], object], seconds: float = 30.0) -> None:
         async with asyncio.timeout(seconds):
@@ -156,6 +160,50 @@ def test_a_board_that_has_changed_is_told_by_a_fresh_child_and_nobody_notices(wi
         assert events.gone == []
 
     run(mixed(tmp_path), body)
+
+
+WRITING_DRIVER = """
+from pathlib import Path
+from gridaware.sim import driver as simulated
+
+
+def open_driver(options):
+    log = Path(options.pop("log"))
+    driver = simulated.open_driver(options)
+
+    def can_set(gpu_id):
+        with log.open("a") as file:
+            file.write(gpu_id + chr(10))
+        return True
+
+    driver.can_set = can_set
+    return driver
+"""
+
+
+@pytest.mark.slow
+def test_a_fresh_child_writes_no_limit_to_a_gpu_that_another_child_sets(window, tmp_path):
+    """What it found a moment before would undo a cap that came in between."""
+    (tmp_path / "writing_driver.py").write_text(WRITING_DRIVER)
+    log = tmp_path / "log"
+    settings = DriverSettings(
+        "writing_driver",
+        {"window": str(tmp_path / "window"), "node": "1", "log": str(log)},
+        {"PYTHONPATH": str(tmp_path)},
+    )
+
+    async def body(children, events):
+        await events.until(lambda: events.found)
+        sound, ailing = ids(window, 1)
+        assert sorted(log.read_text().split()) == sorted([sound, ailing])
+        events.settable = [sound]
+        log.write_text("")
+        children.wish_fresh(wanted=True)
+        await events.until(lambda: len(events.found) == 2)
+        assert log.read_text().split() == [ailing]
+        assert [device.can_set for device in events.found[-1].devices] == [True, True]
+
+    run(settings, body)
 
 
 SLOW_DRIVER = """

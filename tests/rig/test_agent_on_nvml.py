@@ -162,6 +162,38 @@ def test_a_limit_out_of_band_is_recognised_and_never_fought(make_site, make_node
 
 
 @pytest.mark.slow
+def test_a_set_call_that_never_returns_in_mid_event_costs_the_others_nothing(make_site, make_node):
+    site = make_site("h100-700", 3)
+    wedged = site.window.gpu(1)
+
+    async def play():
+        async with make_node(site) as node:
+            one, two, three = node.gpu_ids
+            await node.order(dict.fromkeys(node.gpu_ids, 400.0), 120.0)
+            wedged.fault_call = b"nvmlDeviceSetPowerManagementLimit"
+            wedged.hang_seconds = float("inf")
+            done = await node.order(dict.fromkeys(node.gpu_ids, 300.0), 120.0)
+            assert {r.gpu_id: r.error for r in done.results} == {
+                one: None,
+                two: "device-hung",
+                three: None,
+            }
+            first = next(
+                m
+                for m in node.messages
+                if isinstance(m, Acknowledged) and m.sequence == node.sequence
+            )
+            assert not first.complete, "it was not waited for"
+            assert [r.gpu_id for r in first.results] == [one, three]
+            await asyncio.sleep(5.0)  # fresh children try it
+            assert [site.window.gpu(w).requested_watts for w in (0, 2)] == [300.0, 300.0]
+            wedged.hang_seconds = 0.0
+            await node.until(lambda: wedged.requested_watts == 300.0, 60)
+
+    asyncio.run(play())
+
+
+@pytest.mark.slow
 def test_a_gpu_that_hangs_from_the_start_costs_the_others_nothing(make_site, make_node):
     site = make_site("h100-700", 3)
     wedged = site.window.gpu(1)
