@@ -45,6 +45,7 @@ class Rig:
     """Its grid side may ask for any target; else only for what the feed's settings say."""
     numbers_revisions = True
     """Its messages carry revision numbers; else changes are counted by us."""
+    says_priority = True
     is_pushed = False
     """After a restart its grid side has to say everything again."""
 
@@ -54,6 +55,10 @@ class Rig:
         self.signals: list[Signal] = []
         self.refused: list[tuple[str, str, str, str]] = []
         self.running = self.open()
+
+    def name_of(self, signal: Signal) -> str:
+        """What the grid side called it: the beginning of its source id, or else where to look."""
+        return signal.source_id
 
     def settings(self) -> dict[str, object]:
         raise NotImplementedError
