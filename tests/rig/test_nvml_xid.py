@@ -6,11 +6,12 @@ column of immediate actions), not against our table.
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from gridaware.control.ports import Incidents
-from gridaware.devices.nvml_xid import Policy, judge
+from gridaware.devices.nvml_xid import NvmlXids, Policy, judge
 from gridaware.domain.errors import DriverGone
 from gridaware.domain.wire import NodeFault
 from gridaware.sim.nvml.xids import report_xid
@@ -77,6 +78,22 @@ def test_a_gpu_that_has_just_died_is_named_without_being_asked(make_bench, open_
     assert (incident.gpu_id, incident.code) == (bad, "gpu-xid-lost")
     assert "fallen off the bus" in incident.message
     gpu.hang_seconds = 0.0
+
+
+def test_an_xid_of_a_mig_instance_names_it():
+    class Calls:
+        def driver(self, call, *_arguments):
+            event = SimpleNamespace(eventType=8, eventData=31, gpuInstanceId=3, computeInstanceId=0)
+            return event if call == "nvmlEventSetWait_v2" else object()
+
+        def ask(self, *_arguments):
+            return None
+
+    xids = NvmlXids(Calls())
+    xids.watch("g")
+    assert xids.incident("g", 1.0).message.startswith(
+        "Xid 31 in MIG instance 3/0: memory page fault"
+    )
 
 
 def test_waiting_for_an_xid_holds_up_no_other_call(make_bench, open_nvml):
