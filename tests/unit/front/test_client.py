@@ -26,7 +26,8 @@ METHODS = {
     "event_report_file", "events", "explain_job", "feed", "feeds", "gpus", "hold_job", "job",
     "job_logs", "jobs", "ledger", "nodes", "opt_out", "pause_job", "policies", "power",
     "preview_event", "programme", "programmes", "register_feed", "release", "release_job",
-    "remove_feed", "resume_job", "send_event", "status", "stop_job", "submit_job", "test_feed", "uncordon",
+    "remove_feed", "resume_job", "send_event", "status", "stop_job", "submit_job", "test_feed",
+    "uncordon",
 }  # fmt: skip
 
 

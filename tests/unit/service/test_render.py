@@ -359,3 +359,20 @@ def test_energy_takes_the_unit_of_its_column():
     assert quantities.energy(3.6e6) == "1.00 kWh"
     assert quantities.energy(3600.0) == "1.0 Wh"
     assert quantities.energy(7.2e9 * 1000) == "2\u202f000.000 MWh"
+
+
+def test_a_voluntary_event_and_the_version_of_its_rules_are_said_in_words():
+    report = replace(
+        make_report(),
+        voluntary="OutsideObligation",
+        programme_version="2027/28",
+        warnings=("baseline-not-programmes",),
+    )
+    page, text = event_report_html(report), report_table(report)
+    assert "programme peak, rules of 2027/28" in page
+    for shown in (page.replace("&#x27;", "'"), " ".join(text.split())):
+        assert "Voluntary: it lies outside its programme's obligation hours" in shown
+        assert "settles by a baseline that is not computed here" in shown
+    plain = event_report_html(make_report())
+    assert "rules of" not in plain
+    assert "Voluntary" not in plain

@@ -275,3 +275,15 @@ def test_the_mean_after_waits_until_its_window_is_complete():
     series = StepSeries.sampled([(0.0, 50.0), (100.0, 50.0)])
     assert meter_after_watts(series, 20.0, 60.0) == 50.0
     assert meter_after_watts(series, 70.0, 60.0) is None
+
+
+def test_a_report_names_the_rules_of_its_day_and_what_the_programme_settles_by(snapshots):
+    plain = settle(snapshots)
+    assert (plain.programme_version, plain.voluntary, plain.tariff_baseline) == ("", "", "")
+    assert "baseline-not-programmes" not in plain.warnings
+    rules = replace(PROGRAMME, version="2027/28", tariff_baseline="pjm_fsl_or_gld")
+    report = settle(snapshots, replace(event(), voluntary="OutsideObligation"), programme=rules)
+    assert report.programme_version == "2027/28"
+    assert report.voluntary == "OutsideObligation"
+    assert report.tariff_baseline == "pjm_fsl_or_gld"
+    assert "baseline-not-programmes" in report.warnings
