@@ -368,18 +368,19 @@ class _Beside:
 
     def _run(self) -> None:
         """Until the driver goes away: calls to the GPU will tell that."""
+        pause_seconds = 0.0
         while True:
             try:
-                if self._incidents is None:
-                    self._pause(_BOARD_SECONDS)
-                else:
+                self._pause(pause_seconds)
+                pause_seconds = _BOARD_SECONDS
+                if self._incidents is not None:
                     self._listen(self._incidents)
             except DriverGone:
                 return
             except DeviceNotSupported:
                 self._incidents = None
             except DeviceError:
-                self._pause(_LISTEN_AGAIN_SECONDS)
+                pause_seconds = _LISTEN_AGAIN_SECONDS
 
     def _listen(self, incidents: Incidents) -> None:
         incidents.watch(self._gpu_id)
@@ -408,7 +409,12 @@ class _Beside:
         self._look_at = self._clock.monotonic_seconds() + _BOARD_SECONDS
         if self._boards is None or self.told is None:
             return
-        seen = self._boards.board_state(self._gpu_id)
+        try:
+            seen = self._boards.board_state(self._gpu_id)
+        except DriverGone:
+            raise
+        except DeviceError:
+            return
         if seen.persistence is None and self.told.persistence is not None:
             return  # it does not answer just now, which is no change of its board
         if seen == self._other != self.told:

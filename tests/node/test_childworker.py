@@ -50,7 +50,7 @@ class Ear:
 class Board:
     """A driver that can only say in which state its boards are."""
 
-    def __init__(self, *states: BoardState) -> None:
+    def __init__(self, *states: BoardState | Exception) -> None:
         self.states = list(states)
         self.over = threading.Event()
 
@@ -58,6 +58,8 @@ class Board:
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if len(self.states) == 1:
             self.over.set()
+        if isinstance(state, Exception):
+            raise state
         return state
 
 
@@ -100,6 +102,12 @@ def test_a_driver_that_has_no_events_is_not_asked_for_them_again():
 def test_a_board_whose_state_has_changed_is_told_once():
     sliced = BoardState(persistence=True, slices=("MIG-1",))
     assert beside(Board(BOARD, BOARD, sliced, sliced, sliced, sliced)) == [Outdated("g")]
+
+
+def test_a_gpu_that_was_lost_for_several_looks_is_looked_at_again():
+    lost = DeviceLost("device-lost", "gone")
+    sliced = BoardState(persistence=True, slices=("MIG-1",))
+    assert beside(Board(lost, lost, lost, sliced, sliced)) == [Outdated("g")]
 
 
 @pytest.mark.parametrize(
