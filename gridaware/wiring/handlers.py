@@ -156,10 +156,10 @@ class Handlers:
             raise InvalidInput("feed-id-reserved", f"{ADMIN_FEED!r} names events sent by people")
         self._check_programme(spec.programme_id)
         check_settings(spec.kind, spec.settings_json)
+        await asyncio.to_thread(check_exclusive, self._served(spec.programme_id))
         known = self._loop.machine.state.feeds.get(spec.feed_id)
         if known is not None and known != spec:
             raise Refused("feed-exists", f"there is a feed {spec.feed_id!r} with other settings")
-        await asyncio.to_thread(check_exclusive, self._served(spec.programme_id))
         if known is None:
             self._feeds.add(spec, self._steady.now().wall)
         return await self._tell(FeedAdded(spec, actor))

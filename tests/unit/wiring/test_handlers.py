@@ -13,7 +13,7 @@ from gridaware.clock import ManualClock
 from gridaware.control.instructions import Answer
 from gridaware.control.site import Site
 from gridaware.control.state import State
-from gridaware.domain.programme import Programme
+from gridaware.domain.programme import FeedSpec, Programme
 from gridaware.feeds.health import FeedHealth
 from gridaware.wiring.commands import CommandDesk
 from gridaware.wiring.handlers import Handlers
@@ -22,7 +22,13 @@ NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 FEED = {"feed_id": "f", "kind": "file", "settings": {"path": "/signals.csv"}}
 
 
-def asked(folder: Path, programmes: tuple[str, ...], command: str, args: object) -> dict[str, Any]:
+def asked(
+    folder: Path,
+    programmes: tuple[str, ...],
+    command: str,
+    args: object,
+    known: tuple[FeedSpec, ...] = (),
+) -> dict[str, Any]:
     """What the desk answers to one command."""
     clock = ManualClock(NOON)
     site = Site(programmes=tuple(Programme(name) for name in programmes))
@@ -34,7 +40,7 @@ def asked(folder: Path, programmes: tuple[str, ...], command: str, args: object)
         advisories=lambda: (),
     )
     loop = SimpleNamespace(
-        machine=SimpleNamespace(state=State(site=site)),
+        machine=SimpleNamespace(state=State(site=site, feeds={f.feed_id: f for f in known})),
         post=lambda _stimulus: [Answer("accepted", subject="f")],
         last_seq=1,
     )
@@ -88,3 +94,13 @@ def test_a_feed_of_a_programme_that_another_one_excludes_is_refused(tmp_path: Pa
     assert answer["error"]["code"] == "programmes-exclusive"
     assert answer["error"]["kind"] == "Refused"
     assert "National Grid ESO" in answer["error"]["message"]
+
+
+def test_what_other_feeds_speak_for_counts_where_no_programme_is_declared(tmp_path: Path) -> None:
+    known = (FeedSpec("dc", "frequency", "gb-dynamic-containment"),)
+    args = FEED | {"programme_id": "gb-dfs"}
+    assert asked(tmp_path, (), "feed.add", args)["ok"]
+    answer = asked(tmp_path, (), "feed.add", args, known)
+    assert answer["error"]["code"] == "programmes-exclusive"
+    other = FEED | {"programme_id": "ercot-ers-30"}
+    assert asked(tmp_path, (), "feed.add", other, known)["ok"]
