@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gridaware.clock import Clock
+from gridaware.domain.catalogue import in_force
 from gridaware.domain.errors import GridawareError, NotFound
 from gridaware.domain.fixes import fix_for
 from gridaware.wiring.ask_agent import ADMIN_SOCKET, ask_agent
@@ -256,6 +257,34 @@ def _meters(question: Question) -> Iterator[Check]:
         yield Check(Verdict.WARN if fix else Verdict.OK, name, fact, fix)
 
 
+def _programmes(question: Question) -> Iterator[Check]:
+    at, settings = question.clock.wall(), question.settings
+    programmes = settings.site_programmes()
+    if not programmes:
+        yield Check(
+            Verdict.OK, "programmes.none", "no programme is declared; feeds name plain ones"
+        )
+    for programme in programmes:
+        name = f"programmes.{programme.programme_id}"
+        entry, rules = programme.entry, programme.version_at(at)
+        follows = f"follows {rules.catalogue}, rules of {rules.version}"
+        yield Check(Verdict.OK, name, follows if entry is not None else "states its own values")
+        if entry is not None and in_force(entry, at) is None:
+            fact = (
+                f"no rules of {rules.catalogue} are in force today; those of {rules.version} go on"
+            )
+            fix = "Bring its file in configs/programmes up to date, or state its values."
+            yield Check(Verdict.WARN, name, fact, fix)
+        if rules.tariff_baseline:
+            fact = f"settles by {rules.tariff_baseline}, which is not computed here"
+            fix = f"Compare its own statements with the reports, which rest on {rules.baseline}."
+            yield Check(Verdict.WARN, name, fact, fix)
+        if rules.ladder and settings.site.ramp.down_watts_per_minute and not rules.ramp_exempt:
+            fact = "nothing is armed for it: site.ramp.down_watts_per_minute binds its events"
+            fix = "Set its ramp_exempt where the connection agreement says so."
+            yield Check(Verdict.WARN, name, fact, fix)
+
+
 def _feeds(question: Question) -> Iterator[Check]:
     from gridaware.feeds import check_settings
 
@@ -339,6 +368,7 @@ PARTS: Mapping[str, Callable[[Question], Iterator[Check]]] = MappingProxyType(
         "nodes": _nodes,
         "clock": _clock,
         "meters": _meters,
+        "programmes": _programmes,
         "feeds": _feeds,
         "tls": _tls,
         "keys": _keys,

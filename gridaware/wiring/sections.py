@@ -20,6 +20,7 @@ from gridaware.domain.programme import Authority, FeedSpec, Programme, SignalLos
 from gridaware.domain.signal import WATTS_ABSURD, check_id
 from gridaware.domain.target import HardLimit, Overhead, Ramp
 from gridaware.feeds.secrets import REFERENCE_PATTERN
+from gridaware.settlement.baselines import BASELINES
 from gridaware.wiring.catalogue import inherited, named
 
 __all__ = [
@@ -341,6 +342,7 @@ class ProgrammeSection(_Section):
     @model_validator(mode="after")
     def _holds(self) -> "ProgrammeSection":
         _holding(lambda: check_id("programme", self.id))
+        _holding(lambda: BASELINES.get(self.baseline))
         _holding(self.values)
         return self
 

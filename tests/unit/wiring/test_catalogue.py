@@ -180,3 +180,8 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(
     message = complaints(tmp_path, old, new)
     assert said in message
     assert "line " in message or "flag or default" in message
+
+
+def test_a_baseline_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'meter_before_after'"):
+        site_of(tmp_path, "[{id: p, baseline: meter_before_aftr}]")

@@ -248,3 +248,24 @@ def test_each_meter_is_read_once_and_says_what_it_shows(
     assert found[0].fact == "12.345 kW, 0.0 s old, within 0.5 %, 2.0 kWh counted"
     assert all(check.fix for check in found[1:])
     assert closed == list(said)
+
+
+def test_programmes_that_are_out_of_date_or_measured_otherwise_are_told(site: Path) -> None:
+    ffr = {"id": "ffr", "catalogue": "ercot-ffr"}
+    programmes = [
+        {"id": "own"},
+        {"id": "peak", "catalogue": "caiso-bip"},
+        ffr,
+        {"id": "fast", "catalogue": "ercot-ffr", "ramp_exempt": True},
+    ]
+    ramp = {"ramp": {"down_watts_per_minute": 1e6}}
+    flags = {"programmes": programmes, "site": ramp}
+    assert checks(site, "programmes", flags=flags) == [
+        ("ok", "programmes.own"),
+        ("ok", "programmes.peak"),
+        ("warn", "programmes.peak"),
+        ("ok", "programmes.ffr"),
+        ("warn", "programmes.ffr"),
+        ("ok", "programmes.fast"),
+    ]
+    assert checks(site, "programmes") == [("ok", "programmes.default")]
