@@ -261,18 +261,14 @@ def _programmes(question: Question) -> Iterator[Check]:
     at, settings = question.clock.wall(), question.settings
     programmes = settings.site_programmes()
     if not programmes:
-        yield Check(
-            Verdict.OK, "programmes.none", "no programme is declared; feeds name plain ones"
-        )
+        yield Check(Verdict.OK, "programmes.none", "none is declared; feeds name plain ones")
     for programme in programmes:
         name = f"programmes.{programme.programme_id}"
         entry, rules = programme.entry, programme.version_at(at)
         follows = f"follows {rules.catalogue}, rules of {rules.version}"
         yield Check(Verdict.OK, name, follows if entry is not None else "states its own values")
         if entry is not None and in_force(entry, at) is None:
-            fact = (
-                f"no rules of {rules.catalogue} are in force today; those of {rules.version} go on"
-            )
+            fact = f"{rules.catalogue} has no rules for today; those of {rules.version} go on"
             fix = "Bring its file in configs/programmes up to date, or state its values."
             yield Check(Verdict.WARN, name, fact, fix)
         if rules.tariff_baseline:

@@ -251,11 +251,10 @@ def test_each_meter_is_read_once_and_says_what_it_shows(
 
 
 def test_programmes_that_are_out_of_date_or_measured_otherwise_are_told(site: Path) -> None:
-    ffr = {"id": "ffr", "catalogue": "ercot-ffr"}
     programmes = [
         {"id": "own"},
         {"id": "peak", "catalogue": "caiso-bip"},
-        ffr,
+        {"id": "ffr", "catalogue": "ercot-ffr"},
         {"id": "fast", "catalogue": "ercot-ffr", "ramp_exempt": True},
     ]
     ramp = {"ramp": {"down_watts_per_minute": 1e6}}
@@ -269,3 +268,7 @@ def test_programmes_that_are_out_of_date_or_measured_otherwise_are_told(site: Pa
         ("ok", "programmes.fast"),
     ]
     assert checks(site, "programmes") == [("ok", "programmes.default")]
+    over = {"programmes": [{"id": "elrp", "catalogue": "caiso-elrp"}]}
+    late = datetime(2028, 7, 1, tzinfo=UTC)  # it was extended through 2027
+    assert len(checks(site, "programmes", flags=over)) == 2
+    assert len(checks(site, "programmes", flags=over, now=late)) == 3
