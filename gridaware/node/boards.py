@@ -49,15 +49,22 @@ class BoardNews:
         self._watch = CapWatch(lambda gpu_id: self._latency_seconds.get(gpu_id, 0.0))
 
     def faults(self, inventory: Inventory) -> list[Fault]:
-        """What a new driver child found and was not told yet, and what it finds no more."""
+        """What a new driver child found and was not told yet, and what it finds no more.
+
+        What is missing is said by each child again, so that nobody takes its alarm for over.
+        """
         self._latency_seconds = {d.gpu_id: d.pace.latency_seconds for d in inventory.devices}
-        now = [Fault(code, None, words) for code, words in inventory.faults]
-        now += _read_only(inventory)
+        missing = [Fault(code, None, words) for code, words in inventory.faults]
+        now = [*missing, *_read_only(inventory)]
         now += [fault for device in inventory.devices for fault in _about(device)]
         known, self._told = self._told, {}
         for fault in now:
             self._told.setdefault((fault.code, fault.gpu_id), set()).add(fault.message)
-        new = [f for f in now if f.message not in known.get((f.code, f.gpu_id), ())]
+        new = [
+            fault
+            for fault in now
+            if fault in missing or fault.message not in known.get((fault.code, fault.gpu_id), ())
+        ]
         past = dict.fromkeys([*known, *((code, None) for code in sorted(self._gone))])
         self._gone.clear()
         return [
