@@ -95,11 +95,13 @@ programmes:
 It takes over the deadline, the settlement interval, whether events must be served, the longest
 event, the rule of local frequency, `ramp_exempt`, what happens on signal loss, obligation hours
 that are sourced, and the baseline where gridaware computes it: elsewhere the report says that it
-rests on another. Each version counts for the events that start while it is in force, so a past
-event is settled under the rules of its day. An event wholly outside the obligation hours is served
-as voluntary: as far as the tiers of jobs allow. All other values are recorded and shown, and
-nothing acts on them; `gridaware programme show` counts what is used of the caps. Programmes that
-exclude each other are refused together, in the settings and by `gridaware feed add`.
+rests on another. An event wholly outside the obligation hours is served as voluntary: as far as the
+tiers of jobs allow. All other values are recorded and shown, and nothing acts on them;
+`gridaware programme show` counts what is used of the caps.
+
+Each version counts for the events that start while it is in force, so a past event is settled under
+the rules of its day; it keeps what the one before it stated, unless its own sources say otherwise.
+Programmes that exclude each other are refused together, in the settings and by `gridaware feed add`.
 """
 DEVICES = f"""{HEAD}
 # Drivers and meters

@@ -195,6 +195,7 @@ class _Reader:
             top = self._table(self._top, (), _TOP)
             self._sources = self._table(top["sources"], ("sources",))
             self._zone = self._time_zone(top["time_zone"])
+            exclusions = tuple(self._exclusions(top["exclusive_with"]))
             versions = self._versions(top["versions"])
             if self.complaints:
                 return None
@@ -204,7 +205,7 @@ class _Reader:
                 operator=self._text(top["operator"], ("operator",)),
                 time_zone=self._zone.key,
                 summary=self._text(top["summary"], ("summary",)),
-                exclusive_with=tuple(self._exclusions(top["exclusive_with"])),
+                exclusive_with=exclusions,
                 versions=versions,
             )
         except _Wrong:

@@ -40,11 +40,12 @@ def test_a_version_is_in_force_from_local_midnight_on() -> None:
 
 
 def test_between_two_versions_none_is_in_force_and_the_older_goes_on() -> None:
-    winter, later = DFS.versions
-    assert in_force(DFS, utc("2023-01-15T17:00")) is winter
-    assert in_force(DFS, utc("2024-01-15T17:00")) is None
-    assert DFS.version_at(utc("2024-01-15T17:00")) is winter
-    assert DFS.version_at(utc("2000-01-01T00:00")) is winter
+    first, second, later = DFS.versions
+    assert in_force(DFS, utc("2023-01-15T17:00")) is first
+    assert in_force(DFS, utc("2023-07-15T17:00")) is None
+    assert DFS.version_at(utc("2023-07-15T17:00")) is first
+    assert DFS.version_at(utc("2000-01-01T00:00")) is first
+    assert in_force(DFS, utc("2024-01-15T17:00")) is second
     assert DFS.version_at(utc("2026-11-30T17:00")) is later
 
 

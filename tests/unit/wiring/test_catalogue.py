@@ -172,6 +172,12 @@ def complaints(tmp_path: Path, old: str, new: str) -> str:
         ("hold_seconds: 21600", "hold_seconds: -1", "hold_seconds must be 0 or more"),
         ("      recall:", "      recal:", "is unknown; did you mean 'recall'"),
         ("summary:", "name: again\nsummary:", "is given twice"),
+        ("      trigger:", "      triger:", "lacks trigger"),
+        ("  - programme: caiso-pdr", "  - programm: caiso-pdr", "lacks programme"),
+        ("exclusive_with:\n", "exclusive_with: {}\nothers:\n", "exclusive_with must be a list"),
+        ("versions:\n", "versions: {}\nothers:\n", "versions must be a list"),
+        ("frequency_rule:\n", "frequency_rule: none\n      recalled:\n", "must be a table"),
+        ("hold_seconds: 21600", "hold_seconds: long", "is malformed"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_line(
