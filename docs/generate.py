@@ -101,7 +101,7 @@ tiers of jobs allow. All other values are recorded and shown, and nothing acts o
 
 Each version counts for the events that start while it is in force, so a past event is settled under
 the rules of its day; it keeps what the one before it stated, unless its own sources say otherwise.
-Programmes that exclude each other are refused together, in the settings and by `gridaware feed add`.
+Programmes that exclude each other are refused together, in settings and by `gridaware feed add`.
 """
 DEVICES = f"""{HEAD}
 # Drivers and meters
