@@ -10,9 +10,11 @@ import pkgutil
 import re
 import types
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
+from zoneinfo import ZoneInfo
 
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
@@ -21,7 +23,7 @@ from typer.main import get_command
 import gridaware.devices
 from gridaware.cli.main import app
 from gridaware.control.ports import Boards, ClockLocks, Paced
-from gridaware.domain.catalogue import Entry, Terms, in_words
+from gridaware.domain.catalogue import Entry, Term, Terms, in_words
 from gridaware.domain.event import EVENT_LIFE
 from gridaware.domain.fixes import FIXES
 from gridaware.domain.job import JOB_LIFE
@@ -346,7 +348,7 @@ def programmes_page() -> str:
         (
             f"[`{name}`](#{name})",
             entry.operator,
-            in_words("deadline_seconds", entry.versions[-1].terms.deadline_seconds),
+            deadlines(entry),
             "yes" if entry.versions[-1].baseline_available else "no",
             ", ".join(f"`{e.programme}`" for e in entry.exclusive_with),
         )
@@ -374,7 +376,6 @@ def programme_section(entry: Entry) -> list[str]:
         lines += [f"Not together with `{exclusion.programme}`: {source}.", ""]
     before: dict[str, Any] = {}
     for version in entry.versions:
-        start, end = (in_words("valid", t) for t in (version.valid_from, version.valid_to))
         terms = dict(version.terms.items())
         rows = [
             (
@@ -387,12 +388,30 @@ def programme_section(entry: Entry) -> list[str]:
             if before.get(name) != term
         ]
         changes = " What it changes:" if before else ""
-        until = "" if version.valid_to.value is None else f" until {end}"
-        since = "" if version.valid_from.value is None else f" from {start}"
-        lines += [f"**Version {version.version}**{since}{until}.{changes}", ""]
+        since, until = day_of(entry, version.valid_from), day_of(entry, version.valid_to)
+        days = (f" from {since}" if since else "") + (f", before {until}" if until else "")
+        lines += [f"**Version {version.version}**{days}.{changes}", ""]
         lines += [*table(("value", "what", "mark", "source"), rows), ""]
         before = terms
     return lines[:-1]
+
+
+def deadlines(entry: Entry) -> str:
+    """Its deadline, and those that later versions change it to."""
+    words: list[str] = []
+    for version in entry.versions:
+        deadline = in_words("deadline_seconds", version.terms.deadline_seconds)
+        if not words or deadline not in words[-1]:
+            since = day_of(entry, version.valid_from)
+            words.append(f"{deadline} from {since}" if words else deadline)
+    return "; ".join(words)
+
+
+def day_of(entry: Entry, date: Term[datetime]) -> str:
+    """A day in the programme's own zone, or nothing where there is none."""
+    return (
+        "" if date.value is None else f"{date.value.astimezone(ZoneInfo(entry.time_zone)):%Y-%m-%d}"
+    )
 
 
 def with_note(words: str, note: str) -> str:

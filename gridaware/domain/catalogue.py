@@ -288,7 +288,7 @@ def in_words(name: str, term: Term[Any]) -> str:
         return "; ".join(str(part) for part in value) or DASH
     if isinstance(value, SignalLoss):
         return _loss_in_words(value)
-    return value.date().isoformat() if isinstance(value, datetime) else str(value)
+    return str(value)
 
 
 def _loss_in_words(loss: SignalLoss) -> str:
