@@ -328,6 +328,29 @@ class FeedReport:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedTelemetry:
+    """What the site draws and could give up now, for feeds that report it back.
+
+    One comes about every second. A value that is missing is None: a feed never reports 0 in its
+    place.
+    """
+
+    at: datetime
+    seconds: float
+    """Monotonic."""
+    site_watts: float | None
+    """At the site meter."""
+    quality: str
+    """Of the reading: ``measured``, ``estimated``, ``held`` …; "" where there is none."""
+    flexible_watts: float | None
+    """What could be given up at once, at the meter."""
+    act: bool
+    """Whether the site acts on what it is asked (``control.act``)."""
+    events: tuple[GridEvent, ...]
+    """The feed's own: open, or on the way back. An event's baseline is its ``reference``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What became of a signal; given only once it is durable. Refusals are raised instead."""
 

@@ -124,7 +124,7 @@ _FEEDS = {
     "mqtt-stale": "Send a new limit with a later `valid_until`, and compare both clocks with UTC.",
     "mqtt-sender-gone": "Look at the sender; the limit holds until it is no longer valid.",
     "map-unknown": "Use a map that is listed, or write the map into the settings.",
-    "map-invalid": "Correct the map at the place shown; docs/feeds/mapped.md says what each part is.",
+    "map-invalid": "Correct the map at the place shown, as docs/feeds/mapped.md says.",
     "map-items": "Compare the map's `items` with a message of the aggregator.",
     "map-subject-ambiguous": "Set `subject` to the meter, site or asset id that is this site's.",
     "map-null-target": "Set `null_target` to what the site gives then, such as "

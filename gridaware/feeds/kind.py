@@ -16,7 +16,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from gridaware.clock import Clock
-from gridaware.control.ports import FeedReport
+from gridaware.control.ports import FeedReport, FeedTelemetry
 from gridaware.domain.advisory import Advisory
 from gridaware.domain.errors import Bug, GridawareError
 from gridaware.domain.eventjson import BODY_BYTES_AT_MOST
@@ -41,6 +41,7 @@ __all__ = [
     "Polls",
     "Push",
     "RefusedPart",
+    "Reports",
     "Tells",
     "check_provenance",
     "row_of",
@@ -264,6 +265,20 @@ class Tells(Protocol):
         Raises:
             Refused: the other side does not want it.
             Unavailable: it could not be delivered.
+        """
+        ...
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """A feed whose grid side wants to hear what the site draws."""
+
+    def report(self, telemetry: FeedTelemetry) -> None:
+        """Take one sample, in order, none left out, on a worker thread; send what is due.
+
+        Raises:
+            Unavailable: what was due could not be delivered.
+            Refused: the other side does not want it.
         """
         ...
 

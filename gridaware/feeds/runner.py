@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from gridaware.clock import Clock
-from gridaware.control.ports import FeedReport
+from gridaware.control.ports import FeedReport, FeedTelemetry
 from gridaware.domain.advisory import Advisory
 from gridaware.domain.errors import Bug, GridawareError, NotFound, Refused, Unavailable
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventRequest, Signal
 from gridaware.feeds import Feed, FeedContext, open_feed
 from gridaware.feeds.cadence import Cadence
+from gridaware.feeds.delivery import DeliveryQueue
 from gridaware.feeds.health import FeedHealth, HealthRecord
-from gridaware.feeds.kind import Listens, PolledSettings, Polls, Tells, check_provenance
+from gridaware.feeds.kind import Listens, PolledSettings, Polls, Reports, Tells, check_provenance
 from gridaware.feeds.memory import FeedMemory
 from gridaware.feeds.rate import Bucket
-from gridaware.feeds.tell import TellQueue
 
 __all__ = ["Emit", "FeedRunner", "OnRefused", "OnUntold", "RunningFeed"]
 
@@ -50,6 +50,9 @@ REFUSALS_PER_SECOND = 5.0
 REFUSALS_AT_ONCE = 50.0
 WAKE_SPACING_SECONDS = 0.2
 """Between polls that wake-ups ask for: a flood of them is five polls a second."""
+TELLS_AT_MOST = 256
+SAMPLES_AT_MOST = 3600
+"""An hour of a grid side that does not take them."""
 ADVISORIES_AT_MOST = 2000
 """Of one feed; the oldest give way."""
 
@@ -112,6 +115,11 @@ class RunningFeed:
         self.health = HealthRecord(spec.feed_id, spec.kind, clock, hung_after)
         if self.memory.broken:
             self.refused(Unavailable("feed-memory-broken", self.memory.broken), "")
+
+    @property
+    def reports(self) -> bool:
+        """Whether its grid side wants to hear what the site draws."""
+        return isinstance(self.feed, Reports)
 
     @property
     def closed(self) -> bool:
@@ -228,8 +236,8 @@ class RunningFeed:
                 if error.retryable or isinstance(error, Bug):
                     raise  # not durable: the next poll brings it, and all behind it, again
 
-    def _deliver(self, signal: Signal, emit: Emit) -> None:
-        """Hand one over, unless that was done before.
+    def _deliver(self, signal: Signal, emit: Emit) -> object:
+        """Hand one over; what control answered, or None where that was done before.
 
         Raises:
             GridawareError: control has refused and recorded it, so asking again would change
@@ -237,11 +245,12 @@ class RunningFeed:
         """
         key = (signal.source_id, signal.revision, signal.request)
         if key in self._delivered or self.closed:
-            return
+            return None
         check_provenance(self.spec.feed_id, signal)
         refusal: GridawareError | None = None
+        receipt: object = None
         try:
-            emit(signal)
+            receipt = emit(signal)
         except GridawareError as error:
             if error.retryable:
                 raise
@@ -253,6 +262,7 @@ class RunningFeed:
                 self._delivered.popitem(last=False)
         if refusal is not None:
             raise refusal
+        return receipt
 
     def _failed(self, error: GridawareError) -> float:
         """Note a failure; returns how many seconds to leave the other side alone."""
@@ -290,7 +300,7 @@ class FeedRunner:
         self._memory_dir = memory_dir
         self._started = False
         self._lock = threading.Lock()
-        self._feeds: dict[str, tuple[RunningFeed, TellQueue | None, str]] = {}
+        self._feeds: dict[str, tuple[RunningFeed, _Outward, str]] = {}
         self._serial = count(1)
         self._cadence = Cadence(clock)
         self._strangers = Bucket(clock, REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
@@ -329,10 +339,7 @@ class FeedRunner:
         running = RunningFeed(
             spec, registered_at, self._clock, self._on_refused, memory=memory, emit=self._emit
         )
-        feed = running.feed
-        tells = None
-        if isinstance(feed, Tells) and feed.can_tell():
-            tells = TellQueue(feed, lambda report, error: self._untold(running, report, error))
+        outward = _Outward(running, self._on_untold)
         # A new name each time: the old one may still be held by a poll that hangs.
         name = f"{spec.feed_id}#{next(self._serial)}"
         with self._lock:
@@ -340,7 +347,7 @@ class FeedRunner:
                 raise Refused("feed-exists", f"there is a feed {spec.feed_id!r} already")
             if len(self._feeds) >= FEEDS_AT_MOST:
                 raise Refused("feeds-too-many", f"there are {FEEDS_AT_MOST} feeds already")
-            self._feeds[spec.feed_id] = (running, tells, name)
+            self._feeds[spec.feed_id] = (running, outward, name)
         if running.poll_seconds is not None:
             self._cadence.add(
                 name,
@@ -371,15 +378,15 @@ class FeedRunner:
             NotFound: there is none by that id.
         """
         with self._lock:
-            running, tells, name = self._feeds.pop(feed_id, (None, None, ""))
-        if running is None:
+            entry = self._feeds.pop(feed_id, None)
+        if entry is None:
             raise _unknown(feed_id)
+        running, outward, name = entry
         running.close()
         self._cadence.remove(name)
         if forget:
             running.memory.forget()
-        if tells is not None:
-            tells.close()
+        outward.close()
 
     def get(self, feed_id: str) -> RunningFeed:
         """The running feed.
@@ -396,9 +403,22 @@ class FeedRunner:
     def tell(self, feed_id: str, report: FeedReport) -> None:
         """Have a feed tell its side, where it can; returns at once."""
         with self._lock:
-            _, tells, _ = self._feeds.get(feed_id, (None, None, ""))
-        if tells is not None:
-            tells.put(report)
+            entry = self._feeds.get(feed_id)
+        if entry is not None:
+            entry[1].tell(report)
+
+    def reporting(self) -> tuple[str, ...]:
+        """The feeds whose grid side wants to hear what the site draws."""
+        with self._lock:
+            entries = list(self._feeds.items())
+        return tuple(feed_id for feed_id, (running, *_) in entries if running.reports)
+
+    def report(self, feed_id: str, telemetry: FeedTelemetry) -> None:
+        """Hand a sample to a feed, if it reports; returns at once."""
+        with self._lock:
+            entry = self._feeds.get(feed_id)
+        if entry is not None:
+            entry[1].report(telemetry)
 
     def health(self) -> tuple[FeedHealth, ...]:
         """How every feed is now."""
@@ -411,9 +431,46 @@ class FeedRunner:
         if self._strangers.take():
             self._on_refused(feed_id, error.code, error.message, "")
 
-    def _untold(self, running: RunningFeed, report: FeedReport, error: GridawareError) -> None:
-        running.health.count(untold=1)
-        self._on_untold(running.spec.feed_id, report, error)
+
+class _Outward:
+    """What one feed says to the grid's side: statuses, and samples of what the site draws."""
+
+    def __init__(self, running: RunningFeed, on_untold: OnUntold) -> None:
+        self._running = running
+        self._on_untold = on_untold
+        feed: object = running.feed
+        name = f"feed-{running.spec.feed_id}"
+        self._tells: DeliveryQueue[FeedReport] | None = None
+        self._reports: DeliveryQueue[FeedTelemetry] | None = None
+        if isinstance(feed, Tells) and feed.can_tell():
+            self._tells = DeliveryQueue(
+                feed.tell, self._untold, at_most=TELLS_AT_MOST, name=f"{name}-tell"
+            )
+        if isinstance(feed, Reports):
+            self._reports = DeliveryQueue(
+                feed.report, self._unreported, at_most=SAMPLES_AT_MOST, name=f"{name}-report"
+            )
+
+    def tell(self, report: FeedReport) -> None:
+        if self._tells is not None:
+            self._tells.put(report)
+
+    def report(self, telemetry: FeedTelemetry) -> None:
+        if self._reports is not None:
+            self._reports.put(telemetry)
+
+    def close(self) -> None:
+        for queue in (self._tells, self._reports):
+            if queue is not None:
+                queue.close()
+
+    def _untold(self, report: FeedReport, error: GridawareError) -> None:
+        self._running.health.count(untold=1)
+        self._on_untold(self._running.spec.feed_id, report, error)
+
+    def _unreported(self, telemetry: FeedTelemetry, error: GridawareError) -> None:
+        del telemetry
+        self._running.refused(error, "")
 
 
 def _unknown(feed_id: str) -> NotFound:

@@ -6,24 +6,19 @@ could not be delivered is reported; it never holds anything up.
 """
 
 import json
-import threading
-from collections import deque
-from collections.abc import Callable
 
 import stamina
 
 from gridaware.clock import Clock
 from gridaware.control.ports import FeedReport
-from gridaware.domain.errors import ConfigError, GridawareError, Refused, Unavailable
+from gridaware.domain.errors import ConfigError, Refused, Unavailable
 from gridaware.domain.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
 from gridaware.feeds.http import exchange, host_of, is_loopback
-from gridaware.feeds.kind import Tells
 
-__all__ = ["StatusCaller", "TellQueue", "check_status_url", "status_body"]
+__all__ = ["StatusCaller", "check_status_url", "status_body"]
 
 DEADLINE_SECONDS = 60.0
 ATTEMPT_SECONDS = 10.0
-WAITING_AT_MOST = 256
 
 
 def check_status_url(url: str) -> None:
@@ -106,53 +101,3 @@ class StatusCaller:
             raise Unavailable("tell-unreachable", f"the receiver answered {answer.status}")
         if not 200 <= answer.status < 300:
             raise Refused("tell-refused", f"the receiver answered {answer.status}")
-
-
-class TellQueue:
-    """Delivers the statuses of one feed, in order, on a thread of its own."""
-
-    def __init__(self, feed: Tells, failed: Callable[[FeedReport, GridawareError], None]) -> None:
-        self._feed = feed
-        self._failed = failed
-        self._waiting: deque[FeedReport] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def put(self, report: FeedReport) -> None:
-        """Take one status; returns at once. The oldest gives way when too many wait."""
-        dropped = None
-        with self._changed:
-            if self._closed:
-                return
-            if len(self._waiting) >= WAITING_AT_MOST:
-                dropped = self._waiting.popleft()
-            self._waiting.append(report)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="feed-tell", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-        if dropped is not None:
-            self._failed(
-                dropped, Unavailable("tell-overflow", f"{WAITING_AT_MOST} statuses wait already")
-            )
-
-    def close(self) -> None:
-        """Deliver nothing more."""
-        with self._changed:
-            self._closed = True
-            self._waiting.clear()
-            self._changed.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._waiting or self._closed):
-                    self._changed.wait()
-                if self._closed:
-                    return
-                report = self._waiting.popleft()
-            try:
-                self._feed.tell(report)
-            except GridawareError as error:
-                self._failed(report, error)

@@ -56,8 +56,8 @@ FAILURES: tuple[Failure, ...] = (
         "control",
         "SIGKILL to the control process; its supervisor starts another",
         "Agents hold their leases; the new controller rebuilds its state from the ledger and from "
-        "what the agents say they hold. Until each of them has said so, or 2 s are over, it changes "
-        "nothing but for what falls due in that time.",
+        "what the agents say they hold. Until each of them has said so, or 2 s are over, it "
+        "changes nothing but for what falls due in that time.",
     ),
     Failure(
         "web",

@@ -61,6 +61,7 @@ from gridaware.wiring.policies import load_policy, rehearse
 from gridaware.wiring.recovery import quiet, recover, write_snapshot
 from gridaware.wiring.series import SeriesWriter
 from gridaware.wiring.settle import Settler
+from gridaware.wiring.telemetry import report_to_feeds
 
 __all__ = ["ControlProcess", "main"]
 
@@ -217,6 +218,8 @@ class ControlProcess:
             await asyncio.sleep(1.0)
             now = self._steady.now()
             self._refresh(round(now.seconds))
+            machine = self._loop.machine
+            report_to_feeds(self._feeds, machine.state, machine.book, self._clock)
             with contextlib.suppress(GridawareError):
                 # The web process judges its age by the system's own clock, however it was set.
                 self._store.heartbeat(self._clock.wall())

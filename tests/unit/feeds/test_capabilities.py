@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gridaware.clock import ManualClock
-from gridaware.control.ports import Receipt
+from gridaware.control.ports import FeedTelemetry, Receipt
 from gridaware.domain.advisory import Advisory, AdvisoryQuality
-from gridaware.domain.errors import Bug, InvalidInput, Refused, Unavailable
+from gridaware.domain.errors import Bug, GridawareError, InvalidInput, Refused, Unavailable
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventRequest, Quantity, Signal, TargetSpec
 from gridaware.feeds import FEED_KINDS, Feed
@@ -300,3 +300,47 @@ def test_an_advisory_that_makes_no_sense_is_refused(wrong: dict[str, Any], code:
     with pytest.raises(InvalidInput) as caught:
         replace(advisory(), **wrong)
     assert caught.value.code == code
+
+
+class Reporting(Feed[PolledSettings]):
+    """Takes samples, and may fail."""
+
+    settings_model = PolledSettings
+    taken: list[FeedTelemetry] = []  # noqa: RUF012
+    came = threading.Semaphore(0)
+    error: GridawareError | None = None
+
+    def poll(self) -> Sequence[Signal]:
+        return ()
+
+    def report(self, telemetry: FeedTelemetry) -> None:
+        self.taken.append(telemetry)
+        self.came.release()
+        if self.error is not None:
+            raise self.error
+
+
+def test_samples_reach_a_feed_that_reports_in_order_and_a_failure_is_told(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FEED_KINDS._things, "reporting", Reporting)
+    monkeypatch.setattr(Reporting, "error", Unavailable("peer-unreachable", "away"))
+    refused: list[str] = []
+    told = threading.Semaphore(0)
+
+    def on_refused(_feed: str, code: str, _message: str, _raw: str) -> None:
+        refused.append(code)
+        told.release()
+
+    runner = FeedRunner(clock, lambda _: None, on_refused, lambda *_: None)
+    runner.add(replace(SPEC, kind="reporting"), NOW)
+    runner.add(replace(SPEC, feed_id="other"), NOW)
+    assert runner.reporting() == ("utility",)
+    for second in range(3):
+        runner.report("utility", FeedTelemetry(NOW, second, 1e4, "good", None, True, ()))
+        runner.report("other", FeedTelemetry(NOW, second, 1e4, "good", None, True, ()))
+    for _ in range(3):
+        assert told.acquire(timeout=PATIENCE_SECONDS)
+    assert [sample.seconds for sample in Reporting.taken] == [0, 1, 2]
+    assert refused == ["peer-unreachable"] * 3
+    runner.stop()

@@ -14,9 +14,10 @@ from gridaware.domain.errors import ConfigError, GridawareError, Refused, Unavai
 from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.signal import EventKind, EventRequest, Quantity, TargetSpec
 from gridaware.domain.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, verify
-from gridaware.feeds import tell
+from gridaware.feeds import delivery, tell
+from gridaware.feeds.delivery import DeliveryQueue
 from gridaware.feeds.http import Answer
-from gridaware.feeds.tell import StatusCaller, TellQueue, check_status_url
+from gridaware.feeds.tell import StatusCaller, check_status_url
 
 from .conftest import NOW
 
@@ -175,9 +176,9 @@ def test_when_too_many_wait_the_oldest_is_given_up_and_reported(
     def failure(given_up: FeedReport, error: GridawareError) -> None:
         failed.append((given_up.status, error.code))
 
-    monkeypatch.setattr(tell.threading.Thread, "start", lambda self: None)
-    queue = TellQueue(Blocked(), failure)
-    for number in range(tell.WAITING_AT_MOST + 2):
+    monkeypatch.setattr(delivery.threading.Thread, "start", lambda self: None)
+    queue = DeliveryQueue(Blocked().tell, failure, at_most=2, name="tell")
+    for number in range(4):
         queue.put(report(f"status-{number}"))
     assert failed == [("status-0", "tell-overflow"), ("status-1", "tell-overflow")]
     queue.close()
