@@ -123,6 +123,8 @@ _FEEDS = {
     "mqtt-release": 'Send `{"sequence": N, "release": true}` alone.',
     "mqtt-stale": "Send a new limit with a later `valid_until`, and compare both clocks with UTC.",
     "mqtt-sender-gone": "Look at the sender; the limit holds until it is no longer valid.",
+    "dnp3-open": "Name the masters in `master_hosts`, or listen on 127.0.0.1 behind a tunnel.",
+    "dnp3-unreachable": "Check host and port, and whether another program listens there.",
     "map-unknown": "Use a map that is listed, or write the map into the settings.",
     "map-invalid": "Correct the map at the place shown, as docs/feeds/mapped.md says.",
     "map-items": "Compare the map's `items` with a message of the aggregator.",

@@ -14,7 +14,14 @@ from pydantic import ValidationError
 from gridaware.domain.errors import ConfigError, GridawareError
 from gridaware.domain.eventjson import json_object, printable
 from gridaware.domain.programme import FeedSpec
-from gridaware.feeds import file, mapped, plain_mqtt, schedule, webhook  # noqa: F401 - they register themselves
+from gridaware.feeds import (  # noqa: F401 - they register themselves
+    dnp3,
+    file,
+    mapped,
+    plain_mqtt,
+    schedule,
+    webhook,
+)
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings
 
 __all__ = ["FEED_KINDS", "Feed", "FeedContext", "check_settings", "feed_kind", "open_feed"]

@@ -12,11 +12,9 @@ nothing is released: the limit holds until it is no longer valid, and the feed's
 """
 
 import json
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pydantic import Field
 
@@ -33,6 +31,7 @@ from gridaware.domain.signal import EventKind, EventRequest, Signal
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, Parsed, RefusedPart, row_of
 from gridaware.feeds.mqtt import MqttLink, MqttMessage, MqttSettings
 from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
+from gridaware.feeds.standing import kept_standing
 from gridaware.feeds.tell import status_body
 
 __all__ = ["Limit", "PlainMqtt", "PlainMqttSettings", "read_limit"]
@@ -61,19 +60,6 @@ class Limit:
     sequence: int
     request: EventRequest | None
     """None = it is released."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What stands, as it is remembered over restarts."""
-
-    sequence: int
-    period: int
-    """Limits without a gap are one event; after a gap the next one begins."""
-    revision: int
-    start: str
-    end: str | None
-    """None = released."""
 
 
 def read_limit(body: bytes, received_at: datetime) -> Limit:
@@ -138,7 +124,6 @@ class PlainMqtt(Feed[PlainMqttSettings]):
             password=None if password is None else lambda: password.decode("utf-8"),
             will=will,
         )
-        self._lock = threading.Lock()
         self._standing: tuple[Signal, ...] = ()
         self._sender_gone = False
 
@@ -209,70 +194,42 @@ class PlainMqtt(Feed[PlainMqttSettings]):
             self.context.refuse(gone, "")
 
     def _take(self, said: MqttMessage, emit: Callable[[Signal], object]) -> None:
-        clock = self.context.clock
-        at, seconds = clock.wall(), clock.monotonic_seconds()
         raw = said.payload.decode("utf-8", "backslashreplace")
         try:
-            with self._lock:
-                signal, kept = self._read(read_limit(said.payload, at), at, seconds, raw)
-            if signal is None:
-                return
-            try:
-                emit(signal)
-            except GridawareError as error:
-                if error.retryable:
-                    raise
-            # Remembered only now: what was not durable is new when it comes again.
-            with self._lock:
-                self.context.memory.put("limit", asdict(kept))
-                self._standing = () if signal.request is None else (signal,)
+            self._carry_out(said.payload, raw, emit)
         except GridawareError as error:
             if error.retryable:
                 raise
             self.context.refuse(error, raw)
 
-    def _read(
-        self, limit: Limit, at: datetime, seconds: float, raw: str
-    ) -> tuple[Signal | None, _Kept]:
-        """The signal that a message makes of what stands; None where it says nothing new.
-
-        Raises:
-            Refused: its sequence was passed.
-        """
-        kept = self._kept()
-        if limit.sequence < kept.sequence:
-            raise Refused(
-                "mqtt-sequence-passed", f"sequence {limit.sequence} came after {kept.sequence}"
-            )
-        if limit.sequence == kept.sequence:
-            return None, kept  # a duplicate, or the retained one once more
-        request = limit.request
-        if request is None:
-            if kept.end is None:
-                return None, kept
-            after = _Kept(limit.sequence, kept.period, kept.revision + 1, kept.start, None)
+    def _carry_out(self, payload: bytes, raw: str, emit: Callable[[Signal], object]) -> None:
+        clock, memory = self.context.clock, self.context.memory
+        at, seconds = clock.wall(), clock.monotonic_seconds()
+        limit = read_limit(payload, at)
+        before, last = kept_standing(memory, "limit"), memory.get("sequence")
+        last = last if isinstance(last, int) else -1
+        if limit.sequence < last:
+            raise Refused("mqtt-sequence-passed", f"sequence {limit.sequence} came after {last}")
+        if limit.sequence == last:
+            return  # a duplicate, or the retained one once more
+        if limit.request is not None:
+            after, request = before.asked(limit.request, at)
+        elif before.active:
+            after, request = before.released(), None
         else:
-            end = request.end
-            assert end is not None  # every limit says until when
-            goes_on = kept.end is not None and datetime.fromisoformat(kept.end) > at
-            start = kept.start if goes_on else request.start.isoformat()
-            if goes_on and request.immediate:
-                request = EventRequest(
-                    datetime.fromisoformat(start), end, request.target, request.kind
-                )
-            period = kept.period if goes_on else kept.period + 1
-            revision = kept.revision + 1 if goes_on else 0
-            after = _Kept(limit.sequence, period, revision, start, end.isoformat())
-        name = f"limit-{after.period}"
+            return  # nothing stands
         feed_id = self.context.feed_id
-        return Signal(feed_id, name, after.revision, at, seconds, request, raw), after
-
-    def _kept(self) -> _Kept:
-        kept: Any = self.context.memory.get("limit")
+        signal = Signal(feed_id, after.name("limit"), after.revision, at, seconds, request, raw)
+        refusal: GridawareError | None = None
         try:
-            return _Kept(**kept) if kept else _Kept(-1, 0, 0, "", None)
-        except TypeError:
-            return _Kept(-1, 0, 0, "", None)
+            emit(signal)
+        except GridawareError as error:
+            if error.retryable:
+                raise  # not durable: it is new when it comes again
+            refusal = error  # control has recorded it
+        after.keep(memory, "limit")
+        memory.put("sequence", limit.sequence)
+        self._standing = () if request is None or refusal is not None else (signal,)
 
 
 def message_of(sequence: int, valid_until: datetime, **target: float) -> bytes:

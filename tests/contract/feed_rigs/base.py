@@ -46,6 +46,10 @@ class Rig:
     numbers_revisions = True
     """Its messages carry revision numbers; else changes are counted by us."""
     says_priority = True
+    begins_at_once = False
+    """Its messages have no start of their own: what is asked begins when it comes."""
+    tells_unasked = False
+    """It tells its grid side without a setting that says whom."""
     is_pushed = False
     """After a restart its grid side has to say everything again."""
 

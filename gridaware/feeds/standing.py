@@ -1,0 +1,66 @@
+"""Limits that are set and released, as events: what follows without a gap is one event, revised."""
+
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from gridaware.domain.signal import EventRequest
+from gridaware.feeds.memory import FeedMemory
+
+__all__ = ["Standing", "kept_standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The limit that stands, or the one that stood last."""
+
+    period: int = 0
+    """Counts events; 0 = there was none yet."""
+    revision: int = 0
+    start: str = ""
+    end: str | None = None
+    """None while it is active: an open end."""
+    active: bool = False
+
+    def is_active(self, at: datetime) -> bool:
+        """Whether it stands at an instant."""
+        return self.active and (self.end is None or datetime.fromisoformat(self.end) > at)
+
+    def name(self, prefix: str) -> str:
+        """The source id of the event."""
+        return f"{prefix}-{self.period}"
+
+    def asked(self, request: EventRequest, at: datetime) -> tuple["Standing", EventRequest]:
+        """What stands once ``request`` was asked, and the request as the event now makes it.
+
+        A revision of a limit in force does not move its beginning.
+        """
+        goes_on = self.is_active(at)
+        if goes_on and request.immediate:
+            request = replace(request, start=datetime.fromisoformat(self.start), immediate=False)
+        start = self.start if goes_on else request.start.isoformat()
+        end = None if request.end is None else request.end.isoformat()
+        if goes_on:
+            return replace(self, revision=self.revision + 1, end=end), request
+        return Standing(self.period + 1, 0, start, end, active=True), request
+
+    def released(self) -> "Standing":
+        """What stands once it was released."""
+        return replace(self, revision=self.revision + 1, active=False)
+
+    def keep(self, memory: FeedMemory, key: str) -> None:
+        """Remember it over restarts.
+
+        Raises:
+            Unavailable: it cannot be written.
+        """
+        memory.put(key, asdict(self))
+
+
+def kept_standing(memory: FeedMemory, key: str) -> Standing:
+    """What was remembered; nothing where nothing was."""
+    kept: Any = memory.get(key)
+    try:
+        return Standing(**kept) if kept else Standing()
+    except TypeError:
+        return Standing()
