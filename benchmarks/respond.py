@@ -14,13 +14,18 @@ is needed, and every GPU gives its share, so that each gets a new limit. Each tr
 reduction of 10 to 40 % of the GPU power, at the site meter. The first trials, in which the
 controller meets these loads for the first time, are counted too.
 
+``response_record_ms`` is read from the report of each event, which records the clocks of every GPU
+since control *received* the signal: the spread over all GPUs of all trials, and how many trials'
+slowest GPU is where the event's own *accepted* clock says (``agrees``).
+
 Without ``--prearmed`` nothing is armed: each response is planned when it is asked for. With it
 every agent holds its next responses, the run begins once all have said so, and ``fired`` counts the
 trials that one trigger a node answered (by the ledger).
 
 ``--api-load 200`` submits as many jobs, which wait in the queue, and runs each trial twice by
-turns: idle, and ``loaded`` while a process of its own asks ``GET /api/v1/jobs?limit=200`` of the
-web process 200 times a second. Both stand in one result, with the ratio of their p99.
+turns: idle, and ``loaded`` while a process of its own asks for all of them
+(``GET /api/v1/jobs?limit=200``; a page holds 100 unless asked) of the web process 200 times a
+second. Both stand in one result, with the ratio of their p99.
 """
 
 import argparse
@@ -55,6 +60,9 @@ CALL_SECONDS = 0.001
 HOLD_SECONDS = 2.0
 SAMPLE_SECONDS = 0.05
 GIVE_UP_SECONDS = 6.0
+AGREES_MS = 1.0
+RECORD_SECONDS = 1.5
+"""Readings come in frames of a second: a GPU's stay below its limit is known that much later."""
 RAW_ROUNDS = 100
 JOBS = 200
 """Of the API's load."""
@@ -80,7 +88,20 @@ class Trial:
     accepted: float | None
     confirmed: float | None
     reduction: float
+    gpus: tuple["GpuClocks", ...] = ()
+    """By the response record."""
+    agrees: bool = False
+    """The record's slowest GPU is where the event's own clock says."""
     loaded: bool = False
+
+
+@dataclass(frozen=True)
+class GpuClocks:
+    """One GPU in the response record: milliseconds since control received the signal."""
+
+    decided: float | None
+    accepted: float | None
+    confirmed: float | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -244,6 +265,7 @@ def _trial(
     if sent.status != 200:
         raise RuntimeError(f"refused: {sent.answer}")
     confirmed = _confirm(window, target, sent.sent_seconds)
+    time.sleep(RECORD_SECONDS)
     clocks = client.event(f"grid.{event}")["clocks"]
     capped = all(s.requested_watts < before[s.uuid] for s in _slots(window, site))
     cancel = {"id": event, "revision": 1, "cancel": True}
@@ -251,11 +273,25 @@ def _trial(
     _until(lambda: client.event(f"grid.{event}")["state"] in {"restored", "settled"}, 30)
     time.sleep(2.0)
     accepted = clocks["accepted_seconds"] if capped else None
+    gpus = _recorded(client, f"grid.{event}")
+    slowest = max((gpu.accepted or 0.0 for gpu in gpus), default=0.0)
+    in_all = 1e3 * ((clocks["accepted_seconds"] or 0.0) - clocks["received_seconds"])
     return Trial(
         decided=clocks["decided_seconds"] - sent.sent_seconds,
         accepted=None if accepted is None else accepted - sent.sent_seconds,
         confirmed=confirmed,
         reduction=reduction,
+        gpus=gpus,
+        agrees=abs(slowest - in_all) <= AGREES_MS,
+    )
+
+
+def _recorded(client: Client, event_id: str) -> tuple[GpuClocks, ...]:
+    """The rows of the response record in the event's report."""
+    record = client.event_report(event_id)["response"]
+    rows = [] if record is None else record["rows"]
+    return tuple(
+        GpuClocks(row["decided_ms"], row["accepted_ms"], row["confirmed_ms"]) for row in rows
     )
 
 
@@ -345,7 +381,20 @@ def _clocks(trials: list[Trial]) -> dict[str, Any]:
         "received_to_decided_ms": _quantiles([t.decided for t in trials]),
         "received_to_accepted_ms": _quantiles([t.accepted for t in trials if t.accepted]),
         "received_to_confirmed_ms": _quantiles([t.confirmed for t in trials if t.confirmed]),
+        "response_record_ms": _record(trials),
     }
+
+
+def _record(trials: list[Trial]) -> dict[str, Any]:
+    """The spread of each recorded clock over all GPUs of all trials."""
+    gpus = [gpu for trial in trials for gpu in trial.gpus]
+    spreads: dict[str, Any] = {"gpus": len(gpus), "agrees": sum(t.agrees for t in trials)}
+    for clock in ("decided", "accepted", "confirmed"):
+        reached = [getattr(gpu, clock) for gpu in gpus if getattr(gpu, clock) is not None]
+        spreads[clock] = {"reached": len(reached)}
+        if reached:
+            spreads[clock] |= _quantiles([value / 1e3 for value in reached])
+    return spreads
 
 
 def _quantiles(seconds: Sequence[float], *, highest: bool = True) -> dict[str, float]:
