@@ -341,13 +341,13 @@ class FeedTelemetry:
     site_watts: float | None
     """At the site meter."""
     quality: str
-    """Of the reading: ``measured``, ``estimated``, ``held`` …; "" where there is none."""
+    """Of the reading: ``good``, ``held``, ``suspect`` or ``missing``; "" where there is none."""
     flexible_watts: float | None
     """What could be given up at once, at the meter."""
     act: bool
     """Whether the site acts on what it is asked (``control.act``)."""
     events: tuple[GridEvent, ...]
-    """The feed's own: open, or on the way back. An event's baseline is its ``reference``."""
+    """The feed's own: open, on the way back, or opted out. An event's baseline is its ``reference``."""
 
 
 @dataclass(frozen=True, slots=True)

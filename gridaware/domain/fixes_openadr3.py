@@ -44,4 +44,33 @@ _PAYLOADS = {
     "payload-more-load": "Ask for less load: a feed never raises it.",
 }
 
-FIXES: Mapping[str, str] = {**_SETTINGS, **_EVENTS, **_TIMES, **_PAYLOADS}
+_SERVER = {
+    "openadr3-url": "Use https, or http to this machine; set `allow_insecure_http` only where "
+    "nobody else is on the network.",
+    "openadr3-ca-file": "Give the path of a file of PEM certificates as `ca_file`.",
+    "openadr3-token": "Check `client_id`, the secret it goes with, `scope` and `token_url`.",
+    "openadr3-unauthorized": "Check `client_id` and its secret, and what the server lets it do.",
+    "openadr3-refused": "Read what the server says; check `vtn_url` and `version`.",
+    "openadr3-garbled": "Check that `vtn_url` is the API's, and that no proxy answers in its place.",
+    "openadr3-endless": "Ask for fewer events: name `targets`, or have old events deleted.",
+    "openadr3-told-to-wait": "Wait; poll less often where it happens again.",
+    "openadr3-clock-offset": "Compare both clocks with UTC: events begin and end by ours.",
+    "openadr3-server-restarted": "Events it lost are held until their end: ask the programme "
+    "whether they stand, and cancel by hand those that do not.",
+    "openadr3-subscription-lost": "Nothing: it is made anew, and polls go on.",
+    "openadr3-scope-lost": "Ask the server's operator which targets and scopes this client has.",
+    "openadr3-not-registered": "Have the operator create the VEN under `ven_name`, or give the "
+    "client the scopes to; or set `register_ven: false`.",
+    "openadr3-program-unknown": "Compare `program_ids` and `program_names` with the server's "
+    "programs, and ask whether this client may see them.",
+    "openadr3-no-broker": "Set `mqtt: false`: the server has no broker that this client can use.",
+    "openadr3-report-refused": "Read what the server says; check the scopes of the client.",
+    "openadr3-report-unknown": "Ask the programme for USAGE, DEMAND, BASELINE, OPERATING_STATE, "
+    "LOAD_SHED_DELTA_AVAILABLE or DATA_QUALITY of what was, in KW or KWH.",
+    "signature-bearer": "Send the bearerToken of the subscription as `Authorization: Bearer`.",
+    "echo-missing": "Send the challenge as `?echo=` and a word.",
+    "notification-unknown": "Send a notification with the object that changed; the list is polled "
+    "all the same.",
+}
+
+FIXES: Mapping[str, str] = {**_SETTINGS, **_EVENTS, **_TIMES, **_PAYLOADS, **_SERVER}

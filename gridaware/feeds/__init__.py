@@ -23,6 +23,7 @@ from gridaware.feeds import (  # noqa: F401 - they register themselves
     webhook,
 )
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings
+from gridaware.feeds.openadr3 import kind as openadr3  # noqa: F401 - it registers itself
 
 __all__ = ["FEED_KINDS", "Feed", "FeedContext", "check_settings", "feed_kind", "open_feed"]
 

@@ -1,5 +1,7 @@
 """What feeds report back to the grid's side: a sample of the site about once a second."""
 
+from datetime import datetime
+
 from gridaware.clock import Clock
 from gridaware.control.flexible import flexible_watts
 from gridaware.control.ports import FeedTelemetry
@@ -31,14 +33,17 @@ def report_to_feeds(feeds: FeedRunner, state: State, book: CurveBook, clock: Clo
                 quality="" if reading is None else reading.quality.value,
                 flexible_watts=flexible,
                 act=state.site.act,
-                events=_events_of(state, feed_id),
+                events=_events_of(state, feed_id, clock.wall()),
             ),
         )
 
 
-def _events_of(state: State, feed_id: str) -> tuple[GridEvent, ...]:
+def _events_of(state: State, feed_id: str, now: datetime) -> tuple[GridEvent, ...]:
     events = (track.event for track in state.events.values())
-    going_on = {EventState.RAMPING_UP}
-    return tuple(
-        e for e in events if e.feed_id == feed_id and (e.state.open or e.state in going_on)
-    )
+    return tuple(e for e in events if e.feed_id == feed_id and _goes_on(e, now))
+
+
+def _goes_on(event: GridEvent, now: datetime) -> bool:
+    if event.state is EventState.OPTED_OUT:
+        return event.request.end is None or event.request.end > now
+    return event.state.open or event.state is EventState.RAMPING_UP

@@ -4,8 +4,8 @@ A subscribed capacity is a limit of its own, and a reservation of the same progr
 adds to it: the limit is cut where a reservation begins or ends.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gridaware.domain.signal import EventRequest, TargetSpec
@@ -14,27 +14,34 @@ from gridaware.feeds.kind import Disposition
 from gridaware.feeds.openadr3.payloads import RESERVATION, SUBSCRIPTION
 from gridaware.feeds.openadr3.reading import EventReading, Part
 
-__all__ = ["asks_of", "with_reservations"]
+__all__ = ["Asked", "asks_of", "with_reservations"]
 
 RESERVATIONS_AT_MOST = 200
 """Those beyond are left out, which is the stricter."""
 
 
-def asks_of(
-    readings: Sequence[EventReading], name_of: Callable[[EventReading], str]
-) -> dict[str, EventRequest]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One thing that is asked."""
+
+    event: str
+    """The name of its event."""
+    request: EventRequest
+
+
+def asks_of(readings: Mapping[str, EventReading]) -> dict[str, Asked]:
     """Everything that acts and is not over, by source id.
 
     An ask that is gone from one call to the next while its event still stands was taken back by
     it, unless its end has come.
 
     Args:
-        readings: every event that stands.
-        name_of: a name of an event that no other has, over restarts of its server too.
+        readings: every event that stands, by a name that no other has, over restarts of its server
+            too.
     """
-    reserved = _reservations(readings)
-    asks: dict[str, EventRequest] = {}
-    for reading in readings:
+    reserved = _reservations(list(readings.values()))
+    asks: dict[str, Asked] = {}
+    for name, reading in readings.items():
         for part in reading.parts:
             if part.meaning.disposition is not Disposition.ACT or part.meaning.target is None:
                 continue
@@ -43,7 +50,8 @@ def asks_of(
                 cuts = list(_with(part, reserved.get(reading.program_id, ())))
             for number, cut in enumerate(cuts):
                 parts = (part.name, f"c{number}") if number else (part.name,)
-                asks[source_id(name_of(reading), *parts)] = _request(cut, reading.priority)
+                request = _request(cut, reading.priority)
+                asks[source_id(name, *parts)] = Asked(name, request)
     return asks
 
 
