@@ -161,10 +161,17 @@ class RunningFeed:
     def listen(self, emit: Emit) -> None:
         """Keep the feed's own connection until it is closed; returns then. Never raises."""
         assert isinstance(self.feed, Listens)
+        times = 0
+
+        def heard() -> None:
+            nonlocal times
+            times = 0
+            self.health.succeeded()
+
         while not self.closed:
             lost: GridawareError
             try:
-                self.feed.listen(lambda signal: self._deliver(signal, emit), self.health.succeeded)
+                self.feed.listen(lambda signal: self._deliver(signal, emit), heard)
                 lost = Unavailable("feed-connection-lost", "the connection has ended")
             except GridawareError as error:
                 lost = error
@@ -172,7 +179,10 @@ class RunningFeed:
                 log.exception("feed %s failed", self.spec.feed_id)
                 lost = Bug("feed-failed", f"{type(error).__name__} in the feed")
             if not self.closed:
-                wait = self._failed(lost)
+                # Polls go on meanwhile: a lost connection says nothing of what they ask.
+                self.health.failed(lost)
+                wait = min(2.0**times, BACK_OFF_SECONDS_AT_MOST)
+                times = min(times + 1, 10)
                 self._closing.wait(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
 
     def advisories(self) -> tuple[Advisory, ...]:
@@ -264,14 +274,13 @@ class RunningFeed:
             raise refusal
         return receipt
 
-    def _failed(self, error: GridawareError) -> float:
-        """Note a failure; returns how many seconds to leave the other side alone."""
+    def _failed(self, error: GridawareError) -> None:
+        """Note a failed poll, and leave the other side alone for a while."""
         failures = self.health.failed(error)
         wait = min(
             (self.poll_seconds or 1.0) * 2.0 ** min(failures - 1, 10), BACK_OFF_SECONDS_AT_MOST
         )
         self._not_before_seconds = self._clock.monotonic_seconds() + wait
-        return wait
 
 
 class FeedRunner:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 
-from gridaware.clock import ManualClock
+from gridaware.clock import ManualClock, SystemClock
 from gridaware.domain.advisory import Advisory
 from gridaware.domain.errors import ConfigError, GridawareError, Unavailable
 from gridaware.domain.fixes import fix_for
@@ -25,6 +25,7 @@ from gridaware.feeds.kind import FeedContext
 from gridaware.feeds.memory import FeedMemory
 from gridaware.feeds.openadr3.kind import OpenAdr3
 from gridaware.sim.grid.vtn3 import Quirk, Vtn
+from gridaware.wiring.identity import issue, make_ca
 
 NOW = datetime(2026, 11, 30, 14, 0, tzinfo=UTC)
 SECRET = "a-secret-of-the-ven"
@@ -598,6 +599,23 @@ def test_a_lost_subscription_is_made_anew_and_concludes_nothing(vtn: Vtn, site: 
     assert len(vtn.kept("subscriptions")) == 1
 
 
+def test_419_a_server_without_webhooks_is_polled_and_asked_again_later(
+    vtn: Vtn, site: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gridaware.sim.grid.vtn3.http._WRITABLE", {"vens"})
+    vtn.quirks.add(Quirk.NO_ECHO)
+    event = vtn.add_event(vtn.add_program("dr"), level(**FOR_EVER))
+    ours = site(callback_url="https://site.invalid/hook")
+    assert only(ours.asks()) == only(ours.asks(5)) == 0.25
+    assert ours.refused == ["openadr3-not-registered"]
+    vtn.remove_event(event["id"])
+    ours.poll(5)
+    assert only(ours.asks(61)) is None
+    monkeypatch.undo()
+    ours.poll(300)
+    assert len(vtn.kept("subscriptions")) == 1
+
+
 def test_a_subscription_of_an_earlier_life_is_replaced(
     vtn: Vtn, site: Sites, tmp_path: Path
 ) -> None:
@@ -689,6 +707,28 @@ def test_a_problem_document_is_told_in_its_own_words(site: Sites) -> None:
         ours = site(vtn_url=url, client_id=None, client_secret=None)
         with pytest.raises(Unavailable, match="404 no such path here"):
             ours.poll()
+
+
+def test_olp_56_a_certificate_that_nobody_we_trust_has_signed_is_refused(
+    site: Sites, tmp_path: Path
+) -> None:
+    clock = SystemClock()
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    trusted, other = make_ca(ours, clock), make_ca(theirs, clock)
+    identity = issue(ours, "vtn", clock, "controller")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(identity.certificate, identity.key)
+    with Stub(200, b"[]", tls) as stub:
+        url = f"https://127.0.0.1:{stub.server.server_port}"
+        given = {"vtn_url": url, "client_id": None, "client_secret": None, "register_ven": False}
+        for more in ({}, {"ca_file": str(other)}):
+            with pytest.raises(Unavailable) as caught:
+                site(**given, **more).poll()
+            assert caught.value.code == "peer-unreachable"
+        assert stub.asked == []
+        assert site(**given, ca_file=str(trusted)).poll() == []
+    with pytest.raises(ConfigError):
+        site(ca_file=str(tmp_path / "absent.pem"))
 
 
 @pytest.mark.parametrize(

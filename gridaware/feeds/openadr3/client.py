@@ -7,7 +7,7 @@ on is given back as a status: not found, conflict, forbidden, a bad request.
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
@@ -209,19 +209,33 @@ class Calls:
         Raises:
             Unavailable: a page is missing, so the list is not whole.
         """
-        found: list[Any] = []
+        return [item for page in self._pages(path, query) for item in page]
+
+    def find(self, path: str, query: Query, wanted: Callable[[Any], bool]) -> Any | None:
+        """The first item of a list that is ``wanted``; None = the whole list holds none.
+
+        Raises:
+            Unavailable: a page is missing.
+        """
+        return next(
+            (item for page in self._pages(path, query) for item in page if wanted(item)), None
+        )
+
+    def _pages(self, path: str, query: Query) -> Iterator[list[Any]]:
+        count = 0
         last: list[Any] = []
         for _ in range(PAGES_AT_MOST):
-            paging = [("skip", str(len(found))), ("limit", str(PAGE))]
+            paging = [("skip", str(count)), ("limit", str(PAGE))]
             reply = self.ask("GET", path, query=[*query, *paging])
             if not reply.good or not isinstance(reply.value, list):
                 raise Unavailable(
                     "openadr3-refused", f"GET {path} was answered {reply.status} {reply.detail}"
                 )
             if not reply.value or reply.value == last:  # or it ignores `skip`
-                return found
+                return
             last = reply.value
-            found += last
+            count += len(last)
+            yield last
         raise Unavailable("openadr3-endless", f"GET {path} has more than {PAGES_AT_MOST} pages")
 
 

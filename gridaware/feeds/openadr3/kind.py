@@ -87,6 +87,8 @@ class OpenAdr3(Feed[OpenAdr3Settings]):
         self._witness: str | None = None
         self._witnessed_seconds = float("-inf")
         self._closing = threading.Event()
+        self._stirred = threading.Event()
+        """Polled once, or closing."""
         self._link: MqttLink | None = None
 
     # Polls ------------------------------------------------------------------------------------
@@ -113,6 +115,7 @@ class OpenAdr3(Feed[OpenAdr3Settings]):
             )
             signals = self._standing.conclude(gone, witness, received_at, received_seconds)
             self._reporting.events(self._standing.readings)
+            self._stirred.set()
             return signals
 
     def _witnessed(self, calls: Calls, *, unlisted: bool) -> str | None:
@@ -126,7 +129,7 @@ class OpenAdr3(Feed[OpenAdr3Settings]):
             return self._witness
         self._witness = None
         self._witness = self._presence.witness(calls)
-        if self._witness is None:
+        if not self._presence.complete:
             self._presence.ensure(calls, self._programs.first)
         self._witnessed_seconds = now
         return self._witness
@@ -166,8 +169,7 @@ class OpenAdr3(Feed[OpenAdr3Settings]):
         if not self.settings.mqtt:
             self._closing.wait()
             return
-        if self.settings.register_ven and self._presence.ven_id is None:
-            self._closing.wait(min(self.settings.poll_seconds, LISTEN_SECONDS))
+        self._stirred.wait(LISTEN_SECONDS)  # topics are asked for by the VEN's id
         calls = self._client.by(LISTEN_SECONDS)
         broker = broker_of(calls, self.settings.client_id or self._name)
         topics = topics_of(calls, self._presence.ven_id)
@@ -185,6 +187,7 @@ class OpenAdr3(Feed[OpenAdr3Settings]):
     def close(self) -> None:
         """Let :meth:`listen` return soon."""
         self._closing.set()
+        self._stirred.set()
         if self._link is not None:
             self._link.close()
 

@@ -81,6 +81,14 @@ class Presence:
         """Our VEN's id at the server, where it has one."""
         return None if self._ven is None else str(self._ven["id"])
 
+    @property
+    def complete(self) -> bool:
+        """Whether everything that is wanted is there, as far as we know."""
+        me = self._me
+        subscribed = me.callback_url is None or self._subscription is not None
+        resource = me.resource_name is None or self._has_resource
+        return self._ven is not None and resource and subscribed
+
     def ensure(self, calls: Calls, program_id: str | None = None) -> None:
         """Register whatever is missing.
 
@@ -118,13 +126,12 @@ class Presence:
         """
         if self._ven is None:
             return None
-        ven = _found(calls.whole_list("/vens", [("venName", self._me.ven_name)]), self._ven)
+        ven = calls.find("/vens", [("venName", self._me.ven_name)], _is(self._ven))
         if ven is None:
             self._lost_ven(calls, self._ven)
             return None
         if self._subscription is not None:
-            mine = calls.whole_list("/subscriptions")
-            if _found(mine, self._subscription) is None:
+            if calls.find("/subscriptions", (), _is(self._subscription)) is None:
                 self._subscription = None
                 told = "the server has lost our subscription; it is made anew"
                 self._alarm(Unavailable("openadr3-subscription-lost", told))
@@ -187,17 +194,19 @@ class Presence:
         self, calls: Calls, path: str, body: Json, name: str, ven_id: str | None
     ) -> Json | None:
         query = [("venName", str(body[name]))] if ven_id is None else [("venID", ven_id)]
+
+        def ours(each: Any) -> bool:
+            if not _is_object(each) or each.get(name) != body[name]:
+                return False
+            return ven_id is None or each.get("venID", ven_id) == ven_id
+
         try:
-            listed = calls.whole_list(path, query)
+            found = calls.find(path, query, ours)
         except Unavailable as error:
             if error.code != "openadr3-refused":
                 raise
             return None  # it may be written all the same
-        for each in filter(_is_object, listed):
-            theirs = ven_id is not None and each.get("venID", ven_id) != ven_id
-            if each.get(name) == body[name] and not theirs:
-                return dict(each)
-        return None
+        return None if found is None else dict(found)
 
     def _subscribe(self, calls: Calls, callback_url: str, program_id: str | None) -> None:
         path = "/subscriptions"
@@ -243,8 +252,5 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("id"), str | int)
 
 
-def _found(listed: list[Any], mine: Json) -> Json | None:
-    for each in listed:
-        if _is_object(each) and same_object(each, mine):
-            return dict(each)
-    return None
+def _is(mine: Json) -> Callable[[Any], bool]:
+    return lambda each: _is_object(each) and same_object(each, mine)
