@@ -347,7 +347,7 @@ class FeedTelemetry:
     act: bool
     """Whether the site acts on what it is asked (``control.act``)."""
     events: tuple[GridEvent, ...]
-    """The feed's own: open, on the way back, or opted out. An event's baseline is its ``reference``."""
+    """Its own: open, on the way back, or opted out. An event's baseline is its ``reference``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ _SERVER = {
     "openadr3-token": "Check `client_id`, the secret it goes with, `scope` and `token_url`.",
     "openadr3-unauthorized": "Check `client_id` and its secret, and what the server lets it do.",
     "openadr3-refused": "Read what the server says; check `vtn_url` and `version`.",
-    "openadr3-garbled": "Check that `vtn_url` is the API's, and that no proxy answers in its place.",
+    "openadr3-garbled": "Check that `vtn_url` is the API's and that no proxy answers for it.",
     "openadr3-endless": "Ask for fewer events: name `targets`, or have old events deleted.",
     "openadr3-told-to-wait": "Wait; poll less often where it happens again.",
     "openadr3-clock-offset": "Compare both clocks with UTC: events begin and end by ours.",
