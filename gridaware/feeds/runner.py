@@ -48,8 +48,9 @@ DELIVERED_AT_MOST = 20_000
 RAW_AT_MOST = 4096
 REFUSALS_PER_SECOND = 5.0
 REFUSALS_AT_ONCE = 50.0
-WAKE_SPACING_SECONDS = 0.2
-"""Between polls that wake-ups ask for: a flood of them is five polls a second."""
+WAKES_PER_SECOND = 5.0
+WAKES_AT_ONCE = 5.0
+"""Polls that wake-ups ask for: a flood of them is five a second."""
 TELLS_AT_MOST = 256
 SAMPLES_AT_MOST = 3600
 """An hour of a grid side that does not take them."""
@@ -89,7 +90,7 @@ class RunningFeed:
         self._closing = threading.Event()
         self._polling = threading.Lock()
         self._woken = False
-        self._woken_seconds = float("-inf")
+        self._wakes = Bucket(clock, WAKES_PER_SECOND, WAKES_AT_ONCE)
         self._delivered: OrderedDict[_Key, None] = OrderedDict()
         self._advisories: OrderedDict[tuple[str, str, datetime], Advisory] = OrderedDict()
         self._not_before_seconds = float("-inf")
@@ -204,13 +205,11 @@ class RunningFeed:
         self._on_refused(self.spec.feed_id, error.code, error.message, raw[:RAW_AT_MOST])
 
     def _poll_woken(self, emit: Emit) -> None:
-        since = self._clock.monotonic_seconds() - self._woken_seconds
-        if since < WAKE_SPACING_SECONDS:
-            self._closing.wait(WAKE_SPACING_SECONDS - since)
+        while not (self._wakes.take() or self.closed):
+            self._closing.wait(1 / WAKES_PER_SECOND)
         with self._polling:  # one under way may have asked before whatever woke this one
             with self._lock:
                 self._woken = False
-                self._woken_seconds = self._clock.monotonic_seconds()
             if not self.closed:
                 self._poll(emit)
 

@@ -1,7 +1,10 @@
 """A DNP3 master of a control centre: dnp3py's, which we did not write."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
+
+from gridaware.clock import SystemClock
 
 __all__ = ["Dnp3Master"]
 
@@ -26,12 +29,22 @@ class Dnp3Master:
         """Every point, as dnp3py's handler keeps them (``analog_inputs``, ``binary_inputs``)."""
         return asyncio.run(self._read())
 
-    def write_limit(self, counts: float, index: int = 0, *, select: bool = False) -> str:
-        """Write an analog output; the name of the status that is answered."""
+    def write_limit(
+        self,
+        counts: float,
+        index: int = 0,
+        *,
+        select: bool = False,
+        sent: Callable[[float], None] = lambda _: None,
+    ) -> str:
+        """Write an analog output; the name of the status that is answered.
+
+        ``sent`` hears the monotonic time just before the command is sent.
+        """
         from dnp3.master.commands import ControlOperation
 
         operation = ControlOperation(index, analog_value=counts, is_analog=True)
-        return asyncio.run(self._operate(operation, select=select))
+        return asyncio.run(self._operate(operation, select=select, sent=sent))
 
     def latch(self, on: bool, index: int = 0, *, select: bool = False) -> str:
         """Latch a binary output; the name of the status that is answered."""
@@ -50,13 +63,16 @@ class Dnp3Master:
             await runner.integrity_poll()
         return handler
 
-    async def _operate(self, operation: Any, *, select: bool) -> str:
+    async def _operate(
+        self, operation: Any, *, select: bool, sent: Callable[[float], None] = lambda _: None
+    ) -> str:
         from dnp3.core.enums import CommandStatus
         from dnp3.master import DefaultSOEHandler
         from dnp3.master.commands import DirectOperateTask, OperateTask, SelectTask
 
         master, opened = self._runner(DefaultSOEHandler())
         async with opened as runner:
+            sent(SystemClock().monotonic_seconds())
             if not select:
                 await runner.request(master.build_direct_operate(DirectOperateTask([operation])))
             else:

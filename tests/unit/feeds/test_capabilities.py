@@ -149,7 +149,6 @@ def test_a_call_that_says_only_that_something_changed_has_the_feed_polled_at_onc
 def test_a_storm_of_wake_ups_during_a_poll_is_one_more_poll(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "WAKE_SPACING_SECONDS", 0.0)
     begun, go, done = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
     polls = []
 

@@ -1,0 +1,243 @@
+"""The grid's side of each feed in ``benchmarks.feeds``: settings, and one message at a time."""
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import requests
+
+from gridaware.clock import SystemClock
+from gridaware.sim.grid import send_signed
+from gridaware.sim.grid.broker import Broker, Sender
+from gridaware.sim.grid.dnp3_master import Dnp3Master
+from gridaware.sim.grid.vtn3 import Vtn
+
+__all__ = ["SECRETS", "SIDES", "Place", "Published", "Side"]
+
+CLOCK = SystemClock()
+CLIENT = "ven-client"
+SECRETS = {
+    "BENCH_VTN_SECRET": "a-secret-of-the-ven",
+    "BENCH_SENDER_SECRET": "a-secret-of-the-senders",
+}
+"""Environment of control."""
+LONG_SECONDS = 3600.0
+"""Poll of a feed whose pushes are measured: no poll can be taken for a push."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where control hears."""
+
+    signals_url: str
+    """Up to the feed's id."""
+    free_port: int
+
+
+@dataclass(frozen=True)
+class Published:
+    """One message."""
+
+    seconds: Callable[[], float]
+    """When the grid's side sent it, monotonic; known once it is heard."""
+    names: str
+    """Part of the source id, or of the raw message, that tells it from others."""
+
+
+class Side(Protocol):
+    """One kind of feed with its grid side."""
+
+    kind: str
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        """Of the feed."""
+        ...
+
+    def publish(self, number: int) -> Published:
+        """Say the next thing."""
+        ...
+
+    def close(self) -> None:
+        """End what was started."""
+        ...
+
+
+def _at(seconds: float) -> Callable[[], float]:
+    return lambda: seconds
+
+
+def _window(number: int) -> tuple[str, str]:
+    """An hour that lies ahead: nothing acts, nothing is pushed together."""
+    start = (CLOCK.wall() + timedelta(days=1, hours=number)).replace(microsecond=0)
+    end = start + timedelta(minutes=30)
+    return tuple(t.isoformat().replace("+00:00", "Z") for t in (start, end))  # type: ignore[return-value]
+
+
+class Webhook:
+    """A sender of signed event requests."""
+
+    kind = "webhook"
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        self._url = f"{place.signals_url}/{feed_id}"
+        self._session = requests.Session()
+        return {"secrets": ["env:BENCH_SENDER_SECRET"], "rate_per_second": 1000}
+
+    def publish(self, number: int) -> Published:
+        start, end = _window(number)
+        name = f"ev-{number}"
+        body = {"id": name, "start": start, "end": end, "target": {"reduce_percent": 10}}
+        secret = SECRETS["BENCH_SENDER_SECRET"].encode()
+        sent = send_signed(self._url, secret, body, CLOCK, session=self._session)
+        return Published(_at(sent.sent_seconds), name)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class Mapped:
+    """An aggregator with a map of its own."""
+
+    kind = "mapped"
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        self._url = f"{place.signals_url}/{feed_id}"
+        self._session = requests.Session()
+        fields = {
+            "id": ["id"],
+            "start": "from",
+            "end": "until",
+            "target": {"path": "kw", "unit": "kW", "means": "reduce"},
+            "auth": {"scheme": "hmac", "header": "x-signature"},
+        }
+        return {"map": fields, "secrets": ["env:BENCH_SENDER_SECRET"], "rate_per_second": 1000}
+
+    def publish(self, number: int) -> Published:
+        start, end = _window(number)
+        name = f"ev-{number}"
+        body = json.dumps({"id": name, "from": start, "until": end, "kw": 1}).encode()
+        key = SECRETS["BENCH_SENDER_SECRET"].encode()
+        headers = {"x-signature": hmac.new(key, body, hashlib.sha256).hexdigest()}
+        sent = CLOCK.monotonic_seconds()
+        self._session.post(self._url, data=body, headers=headers, timeout=10).raise_for_status()
+        return Published(_at(sent), name)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class OpenAdr3:
+    """A VTN; ``how`` is what brings the news: webhook, mqtt or poll."""
+
+    kind = "openadr3"
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+        self._broker = Broker() if how == "mqtt" else None
+        self._sender = None if self._broker is None else Sender(self._broker.url)
+        self._vtn = Vtn(
+            clients={CLIENT: SECRETS["BENCH_VTN_SECRET"]},
+            mqtt=None if self._sender is None else self._sender.publish,
+            mqtt_uri="" if self._broker is None else self._broker.url,
+        )
+        self._program = self._vtn.add_program("bench")
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        given: dict[str, Any] = {
+            "vtn_url": self._vtn.url,
+            "client_id": CLIENT,
+            "client_secret": "env:BENCH_VTN_SECRET",
+            "poll_seconds": 5.0 if self._how == "poll" else LONG_SECONDS,
+        }
+        if self._how == "webhook":
+            given["callback_url"] = f"{place.signals_url}/{feed_id}"
+        if self._how == "mqtt":
+            given["mqtt"] = True
+        return given
+
+    def publish(self, number: int) -> Published:
+        start, _ = _window(number)
+        interval = {"id": 0, "payloads": [{"type": "SIMPLE", "values": [1]}]}
+        period = {"start": start, "duration": "PT30M"}
+        event = self._vtn.add_event(
+            self._program, {"intervalPeriod": period, "intervals": [interval]}
+        )
+        name, published = event["id"], CLOCK.monotonic_seconds()
+        if self._how == "poll":
+            return Published(_at(published), name)
+
+        def pushed() -> float:
+            sent = [d for d in self._vtn.pushes.deliveries if d.object_id == name]
+            return sent[0].sent_seconds if sent else published
+
+        return Published(pushed, name)
+
+    def close(self) -> None:
+        self._vtn.close()
+        if self._sender is not None and self._broker is not None:
+            self._sender.close()
+            self._broker.close()
+
+
+class PlainMqtt:
+    """A sender of limits on a topic."""
+
+    kind = "mqtt"
+
+    def __init__(self) -> None:
+        self._broker = Broker()
+        self._sender = Sender(self._broker.url)
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        del place, feed_id
+        return {"url": self._broker.url, "topic": "grid/limit"}
+
+    def publish(self, number: int) -> Published:
+        start, end = _window(number)
+        said = {"sequence": number + 1, "start": start, "valid_until": end, "reduce_percent": 10}
+        sent = CLOCK.monotonic_seconds()
+        self._sender.publish("grid/limit", json.dumps(said).encode())
+        return Published(_at(sent), f'"sequence": {number + 1},')
+
+    def close(self) -> None:
+        self._sender.close()
+        self._broker.close()
+
+
+class Dnp3:
+    """A control centre's master. The limit lies above what the site draws: nothing is capped."""
+
+    kind = "dnp3"
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        del feed_id
+        self._master = Dnp3Master(place.free_port)
+        return {"port": place.free_port, "neutral_kw": 1e7}
+
+    def publish(self, number: int) -> Published:
+        counts = 1_000_000 + number
+        # Connecting, and what a library takes to build a request, are no part of the feed's answer.
+        sent: list[float] = []
+        status = self._master.write_limit(counts, sent=sent.append)
+        if status != "SUCCESS":
+            raise RuntimeError(f"the outstation answered {status}")
+        return Published(_at(sent[0]), f"AO={float(counts)!r}")
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+SIDES: Mapping[str, Callable[[], Side]] = {
+    "webhook": Webhook,
+    "mapped_webhook": Mapped,
+    "openadr3_webhook": lambda: OpenAdr3("webhook"),
+    "openadr3_mqtt": lambda: OpenAdr3("mqtt"),
+    "openadr3_poll": lambda: OpenAdr3("poll"),
+    "mqtt": PlainMqtt,
+    "dnp3": Dnp3,
+}
+"""By the key of their figures."""
