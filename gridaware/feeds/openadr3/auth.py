@@ -7,6 +7,7 @@ remembered. A token is renewed at half its life, so an outage of the authority h
 import base64
 import json
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -126,7 +127,8 @@ class Tokens:
                 raise Unavailable("openadr3-token", f"the authority answered {answer.status}")
             token = _read(answer)
             if token is not None:
-                self._memory.put("token_way", way)
+                with suppress(GridawareError):  # a full disk costs a try more after a restart
+                    self._memory.put("token_way", way)
                 self._token = _Token(token[0], now, token[1])
                 return token[0]
             said = said or f"the authority answered {answer.status}"

@@ -155,7 +155,10 @@ class Presence:
             told = "the server has lost us, so it was restarted: events that it lost too are held"
             self._alarm(Unavailable("openadr3-server-restarted", told))
         kept = {key: self._ven.get(key) for key in ("id", "createdDateTime")}
-        self._memory.put("ven", kept)
+        try:
+            self._memory.put("ven", kept)
+        except GridawareError as error:
+            self._alarm(error)
 
     def _lost_ven(self, calls: Calls, ven: Json) -> None:
         reply = calls.ask("GET", f"/vens/{quoted(str(ven['id']))}")

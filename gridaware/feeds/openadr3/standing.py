@@ -117,7 +117,10 @@ class Standing:
             heard.forget_event(name)
             self._raws.pop(name, None)
         heard.seen((n for n in self.listed if n in heard.seen_under), witness)
-        heard.keep(now, self.listed)
+        try:
+            heard.keep(now, self.listed)
+        except GridawareError as error:  # what is asked now is worth more than what is remembered
+            self._context.refuse(error, "")
         self.readings, self.events_by_source = readings, events
         return signals
 
