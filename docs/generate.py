@@ -198,10 +198,14 @@ def docs_of(section: type[BaseModel]) -> dict[str, str]:
     import inspect
     import textwrap
 
-    body = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
     found: dict[str, str] = {}
+    nodes: list[ast.AST | None] = []
+    for each in reversed(section.__mro__):
+        if each.__module__.startswith("gridaware."):
+            body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+            nodes += [*getattr(body, "body", []), None]
     last = None
-    for node in getattr(body, "body", []):
+    for node in nodes:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             last = node.target.id
         elif last and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -221,7 +225,7 @@ def type_words(annotation: Any) -> str:
     if origin in {tuple, list}:
         inner = dict.fromkeys(type_words(a) for a in arguments if a is not Ellipsis)
         return f"list of {' or '.join(inner)}"
-    if origin is dict:
+    if origin in {dict, Mapping}:
         return "table"
     if arguments:  # a literal
         return " or ".join(f"`{argument}`" for argument in arguments)
