@@ -678,7 +678,7 @@ class Stub:
         self.server = HTTPServer(("127.0.0.1", 0), Door)
         if tls is not None:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def __enter__(self) -> Self:
         return self

@@ -62,7 +62,7 @@ class Vtn:
         )
         self._server.daemon_threads = True
         threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         ).start()
 
     def __enter__(self) -> Self:
