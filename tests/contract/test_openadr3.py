@@ -731,6 +731,20 @@ def test_olp_56_a_certificate_that_nobody_we_trust_has_signed_is_refused(
         site(ca_file=str(tmp_path / "absent.pem"))
 
 
+def test_a_server_on_https_cannot_send_the_secret_elsewhere_in_the_clear(
+    site: Sites, tmp_path: Path
+) -> None:
+    clock = SystemClock()
+    ca = make_ca(tmp_path / "ca", clock)
+    identity = issue(tmp_path / "ca", "vtn", clock, "controller")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(identity.certificate, identity.key)
+    with Stub(200, b'{"tokenURL": "http://127.0.0.1:9/token"}', tls) as stub:
+        url = f"https://127.0.0.1:{stub.server.server_port}"
+        with pytest.raises(Unavailable, match="not https"):
+            site(vtn_url=url, ca_file=str(ca)).poll()
+
+
 @pytest.mark.parametrize(
     "settings",
     [

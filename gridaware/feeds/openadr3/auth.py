@@ -170,6 +170,9 @@ class Tokens:
         if told.status == 200:
             found = _object(told.body).get("tokenURL")
             if isinstance(found, str) and len(found) <= 2000:
+                if self._base.startswith("https://") and not found.startswith("https://"):
+                    told_so = "the server names a token authority that is not https"
+                    raise Unavailable("openadr3-token", told_so)
                 return check_url(found, insecure=self._insecure)
         if told.status >= 500:
             raise Unavailable("openadr3-token", f"/auth/server answered {told.status}")
