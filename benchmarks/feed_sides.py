@@ -25,6 +25,7 @@ SECRETS = {
     "BENCH_SENDER_SECRET": "a-secret-of-the-senders",
 }
 """Environment of control."""
+LISTED = 10
 LONG_SECONDS = 3600.0
 """Poll of a feed whose pushes are measured: no poll can be taken for a push."""
 
@@ -131,7 +132,10 @@ class Mapped:
 
 
 class OpenAdr3:
-    """A VTN; ``how`` is what brings the news: webhook, mqtt or poll."""
+    """A VTN; ``how`` is what brings the news: webhook, mqtt or poll.
+
+    Its list holds ``LISTED`` events, as an operator's does: news is a new one, then a changed one.
+    """
 
     kind = "openadr3"
 
@@ -145,6 +149,7 @@ class OpenAdr3:
             mqtt_uri="" if self._broker is None else self._broker.url,
         )
         self._program = self._vtn.add_program("bench")
+        self._ids: list[str] = []
 
     def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
         given: dict[str, Any] = {
@@ -163,18 +168,22 @@ class OpenAdr3:
         start, _ = _window(number)
         interval = {"id": 0, "payloads": [{"type": "SIMPLE", "values": [1]}]}
         period = {"start": start, "duration": "PT30M"}
-        event = self._vtn.add_event(
-            self._program, {"intervalPeriod": period, "intervals": [interval]}
-        )
-        name, published = event["id"], CLOCK.monotonic_seconds()
+        body = {"intervalPeriod": period, "intervals": [interval]}
+        if len(self._ids) < LISTED:
+            self._ids.append(self._vtn.add_event(self._program, body)["id"])
+            name = self._ids[-1]
+        else:
+            name = self._ids[number % LISTED]
+            self._vtn.change_event(name, body)
+        published = CLOCK.monotonic_seconds()
         if self._how == "poll":
-            return Published(_at(published), name)
+            return Published(_at(published), start)
 
         def pushed() -> float:
-            sent = [d for d in self._vtn.pushes.deliveries if d.object_id == name]
-            return sent[0].sent_seconds if sent else published
+            sent = [d.sent_seconds for d in self._vtn.pushes.deliveries if d.object_id == name]
+            return sent[-1] if sent else published
 
-        return Published(pushed, name)
+        return Published(pushed, start)
 
     def close(self) -> None:
         self._vtn.close()
