@@ -118,11 +118,10 @@ def read_start(value: object, field: str, zone: tzinfo | None) -> datetime | Now
         )
     if match.group(1, 2, 3) in _SENTINELS:
         return NOW
-    offset = _offset(match)
-    if offset is None and zone is None:
+    if not (match[8] or match[9] or zone):
         raise InvalidInput("time-naive", f"{field} {text!r} has no time zone", field=field)
     try:
-        at = _local(match, offset or zone)
+        at = _local(match, _offset(match) or zone)
         utc = at.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput("time-malformed", f"{field} {text!r}: {error}", field=field) from None
@@ -156,8 +155,8 @@ def _offset(match: re.Match[str]) -> timezone | None:
         return UTC
     if not match[9]:
         return None
-    minutes = int(match[10]) * 60 + int(match[11] or 0)
-    return timezone(timedelta(minutes=minutes if match[9] == "+" else -minutes))
+    ahead = timedelta(hours=int(match[10]), minutes=int(match[11] or 0))
+    return timezone(ahead if match[9] == "+" else -ahead)
 
 
 def _local(match: re.Match[str], zone: tzinfo | None) -> datetime:
