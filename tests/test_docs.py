@@ -16,11 +16,13 @@ from typer.main import get_command
 from gridaware.cli.main import app
 from gridaware.client import Client
 from gridaware.domain.fixes import FIXES
+from gridaware.feeds import FEED_KINDS
 from gridaware.wiring.config import Settings
 
 ROOT = Path(__file__).parent.parent
 WRITTEN = [
-    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/webhook.md", "docs/relays.md",
+    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/feeds/webhook.md",
+    "docs/feeds/README.md", "docs/relays.md",
     "configs/site.example.yaml",
 ]  # fmt: skip
 
@@ -170,3 +172,11 @@ def test_python_in_the_readme_compiles_and_calls_what_exists() -> None:
                     from gridaware.train.session import Session
 
                     assert hasattr(Session, node.attr), node.attr
+
+
+def test_every_kind_of_feed_has_a_page_and_stands_in_the_index() -> None:
+    index = (ROOT / "docs" / "feeds" / "README.md").read_text(encoding="utf-8")
+    for kind in FEED_KINDS.names():
+        page = (ROOT / "docs" / "feeds" / f"{kind}.md").read_text(encoding="utf-8")
+        assert page.startswith(f"# `{kind}`"), kind
+        assert f"[`{kind}`]({kind}.md)" in index, kind
