@@ -316,9 +316,10 @@ def _vanishing_watts(turn: Turn) -> float:
 
 
 def _curve(turn: Turn, track: JobTrack, board: Gpu, found: float) -> Curve:
-    if track.curve is None:
+    made_for = f"{board.model} at {found:g} W"
+    if track.curve is None or track.curve_of != made_for:
         of_class = turn.book.curve(board.model, track.job.spec.workload, board.limits)
-        track.curve = track.learner.curve(of_class, found)
+        track.curve, track.curve_of = track.learner.curve(of_class, found), made_for
     return track.curve
 
 

@@ -124,6 +124,8 @@ class JobTrack:
     learner: CurveLearner = field(default_factory=CurveLearner)
     curve: Curve | None = None
     """Made from ``learner`` when it is next needed; None = make it anew."""
+    curve_of: str = ""
+    """The GPUs that it was made for: a job may come to others than those it was awaited on."""
     account: LossAccount = field(default_factory=LossAccount)
     loss_budget_seconds: float = 0.0
     """What it may still lose within its tier's window."""
