@@ -11,7 +11,7 @@ from gridaware.domain.job import JobState
 from gridaware.planning.slots import restore_slots
 from gridaware.planning.targets import binding_events, is_rising
 
-__all__ = ["all_back", "held", "note_phase"]
+__all__ = ["all_back", "held", "keep_pace", "note_phase"]
 
 WATT = 1.0
 
@@ -48,6 +48,22 @@ def _set_free(turn: Turn) -> None:
     slots = restore_slots(raised, state.site.ramp.up_watts_per_minute, state.site.overhead.slope)
     ends = (slot.delay_seconds + slot.duration_seconds for slot in slots.values())
     state.slots_seconds = max(ends, default=0.0)
+
+
+def keep_pace(turn: Turn, plan_seconds: float) -> None:
+    """Let the way back not make up for time in which nothing was planned.
+
+    The ramp is kept in every second: a plan that is late, after a freeze or a restart, goes on from
+    where the one before would have led a step on, or from what is drawn meanwhile, if that is more.
+    """
+    state, now = turn.state, turn.now.seconds
+    line = state.reached_watts(now)
+    ramp = state.site.ramp.up_watts_per_minute
+    if line is None or not ramp or state.release_seconds is None:
+        return
+    step_on = state.reached_watts(min(state.planned_seconds + plan_seconds, now)) or 0.0
+    behind = line - max(step_on, min(state.meter_watts, line))
+    state.release_seconds += 60.0 * behind / ramp
 
 
 def held(state: State) -> bool:

@@ -12,7 +12,7 @@ from gridaware.control.follow import escalate, keep_astray
 from gridaware.control.guard import guarded, same_limits
 from gridaware.control.instructions import Decide, SampleAt, SendLease, decided
 from gridaware.control.jobs import move_job, request_pause, start_attempt
-from gridaware.control.phase import all_back, held, note_phase
+from gridaware.control.phase import all_back, held, keep_pace, note_phase
 from gridaware.control.shortfall import note_nothing_short, note_shortfall
 from gridaware.control.situation import (
     Question,
@@ -70,8 +70,10 @@ def steer(turn: Turn, *, urgent: bool) -> None:
         return  # no reading is believed now: what moves is what the grid asks
     if not (urgent or new) and now.seconds - state.planned_seconds < PLAN_SECONDS:
         return
+    keep_pace(turn, PLAN_SECONDS)
     state.planned_seconds = now.seconds
     question = question_of(turn, acting)
+    state.target_watts = question.target.limit_watts
     plan = STRATEGIES.get(state.site.policy.strategy)(question.situation, state.site.policy.params)
     state.expected_watts = state.meter_of(plan.expected_at_once_watts)
     _adopt(turn, plan, question, acting, returning)
