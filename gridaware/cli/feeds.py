@@ -33,10 +33,13 @@ COLUMNS = (
     Column("ID", "feed_id"),
     Column("KIND", "kind"),
     Column("PROGRAMME", "programme_id"),
+    Column("STATE", "health.state"),
+    Column("LAST GOOD", "health.last_good_at"),
     Column("LEAST", "authority.least_watts"),
     Column("DEPTH", "authority.greatest_depth"),
     Column("HOURS/DAY", "authority.hours_per_day"),
     Column("NOTICE", "authority.least_notice_seconds"),
+    Column("WHY", "health.reason"),
 )
 ADVISORY_COLUMNS = (
     Column("QUANTITY", "quantity"),
@@ -64,7 +67,12 @@ FeedId = Annotated[str, typer.Argument(help="The feed's id.")]
 def add(
     context: typer.Context,
     feed_id: FeedId,
-    kind: Annotated[str, typer.Option(help="Such as openadr3, webhook, schedule or file.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="What it speaks: openadr3, webhook, mapped, mqtt, dnp3, schedule, file, …"
+        ),
+    ],
     programme: Annotated[str, typer.Option(help="Id of the programme it speaks for.")],
     settings: Annotated[
         list[str] | None,

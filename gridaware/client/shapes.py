@@ -40,6 +40,9 @@ class FeedInfo(TypedDict, total=False):
     authority: dict[str, float]
     """The most it may ask for."""
     settings: Json
+    health: Json | None
+    """``state`` (waiting, ok, failing, hung), ``last_good_at``, ``lag_seconds``, ``failures``,
+    ``reason_code``, ``reason``, ``signals``, ``refused``, ``untold``, as last written."""
     updated_at: str
 
 

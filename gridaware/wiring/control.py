@@ -231,6 +231,7 @@ class ControlProcess:
         """Write again what moves all the time: power, draws, free GPUs."""
         state = self._state()
         self.effects.publish("status", "site")
+        self.effects.publish_feeds()
         if second % 2 == 0:
             for node_id in state.nodes:
                 self.effects.publish("node", node_id)

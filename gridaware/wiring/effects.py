@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from gridaware.clock import Clock
+from gridaware.control.codec import to_builtins
 from gridaware.control.instructions import Alarm
 from gridaware.control.ports import FeedReport
 from gridaware.control.state import State
@@ -28,6 +29,7 @@ WRITE_SECONDS = 0.05
 """What people read is written this long after it changed: many changes of one thing in a burst of
 acknowledgements are one, and none of it delays a command on its way."""
 REPORT_RETRY_SECONDS = 1.0
+FRESH_SECONDS = 30
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +55,8 @@ class ControlEffects:
         self._late: dict[tuple[str, str], None] = {}
         """What the disk refused: written once it takes writes again."""
         self._unwritten = False
+        self._healths: dict[str, tuple[object, ...]] = {}
+        """Of each feed as last written."""
         self._closing = threading.Event()
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="reports")
 
@@ -106,6 +110,25 @@ class ControlEffects:
                 return  # no loop yet: everything is written once it runs
         self._waiting[kind, thing_id] = None
 
+    def publish_feeds(self) -> None:
+        """Write again how those feeds are that changed; a poll that went well shows shortly."""
+        for health in self._feeds.health():
+            good = health.last_good_at
+            seen = 0 if good is None else int(good.timestamp()) // FRESH_SECONDS
+            counts = (health.failures, health.signals, health.refused, health.untold)
+            key = (health.state, health.reason_code, seen, *counts)
+            if self._healths.get(health.feed_id) != key:
+                self._healths[health.feed_id] = key
+                self.publish("feed", health.feed_id)
+
+    def _health_of(self, feed_id: str) -> dict[str, object] | None:
+        """How a feed is; None where it does not run."""
+        found = [health for health in self._feeds.health() if health.feed_id == feed_id]
+        if not found:
+            return None
+        health = to_builtins(found[0])
+        return {key: value for key, value in health.items() if key not in {"feed_id", "kind"}}
+
     def write_waiting(self) -> None:
         """Write every document that has changed."""
         self._waiting |= self._late
@@ -121,6 +144,8 @@ class ControlEffects:
         at = self._clock.wall()
         try:
             projection = project(self._state(), kind, thing_id, at)
+            if projection is not None and kind == "feed":
+                projection[1]["health"] = self._health_of(thing_id)
             if projection is None:
                 self._store.documents.remove(kind, thing_id, at)
             else:

@@ -82,6 +82,8 @@ def test_do_it_now_for_ever_moves_watts_is_reported_back_and_ends_when_it_is_can
         return [payload["values"][0] for payload in payloads if payload["type"] == kind]
 
     site.until(lambda: reported("USAGE"), "a report of energy", 20)
+    health = site.until(lambda: site.client.feed(openadr)["health"], "its health", 5)
+    assert (health["state"], health["failures"], health["signals"]) == ("ok", 0, 1)
     site.until(lambda: "RUNNING_CURTAILED" in reported("OPERATING_STATE"), "our state", 20)
     # 2 s at no more than the whole site: kWh, neither J nor Wh.
     assert 0 < reported("USAGE")[-1] <= before * 60 / 3.6e6
