@@ -130,6 +130,17 @@ class Firing:
 
 
 @dataclass(frozen=True, slots=True)
+class Beneath:
+    """A lease that goes on beneath another one, and its end."""
+
+    lease: Lease
+    ends_at: float | None
+    """Boot seconds; None = an event without an end."""
+    expires_at: datetime | None = None
+    """The same on this machine's wall clock."""
+
+
+@dataclass(frozen=True, slots=True)
 class JournalRecord:
     """Everything a restarted agent needs to keep the promise and to give the limits back."""
 
@@ -155,6 +166,8 @@ class JournalRecord:
     """The last one of this node itself."""
     clocks_mhz: tuple[tuple[str, float], ...] = ()
     """Clock locks of ours that may stand now."""
+    beneath: Beneath | None = None
+    """What goes on beneath a lease that this node has fired by itself."""
 
 
 @dataclass(frozen=True, slots=True)

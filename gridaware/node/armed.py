@@ -99,6 +99,11 @@ class ArmedResponses:
         )
         return replace(lease, lease_id=lease_id, event_ids=(f"{cause}.{programme_id}",)), firing
 
+    @property
+    def own_ids(self) -> set[str]:
+        """Under which event ids the node has fired what it has not let go of."""
+        return {f"{last.cause}.{last.programme_id}" for last in self._last.values()}
+
     def let_go(self, programme_id: str, now: float) -> tuple[str, Firing] | None:
         """The event id under which it fired for a programme, and what is told of its end."""
         last = self._last.pop(programme_id, None)
@@ -220,16 +225,16 @@ def joined(
     for gpu_id, mhz in held.clocks_mhz:
         clocks[gpu_id] = min(clocks.get(gpu_id, mhz), mhz)
     lease = replace(lease, slot=slot, clocks_mhz=tuple(clocks.items()))
-    if not term.over(now):
-        open_ended = term.ends_at is None
+    if (other := term.in_force(now)) is not None:
+        open_ended = other.ends_at is None
         if not open_ended and seconds is not None:
-            seconds = max(seconds, (term.ends_at or now) - now)
+            seconds = max(seconds, (other.ends_at or now) - now)
         else:
             seconds = None
         lease = replace(
             lease,
-            event_ids=tuple(dict.fromkeys((*held.event_ids, *lease.event_ids))),
-            signal_loss=held.signal_loss if open_ended else lease.signal_loss,
+            event_ids=tuple(dict.fromkeys((*other.lease.event_ids, *lease.event_ids))),
+            signal_loss=other.lease.signal_loss if open_ended else lease.signal_loss,
             duration_seconds=seconds,
         )
     return lease, None if seconds is None else timedelta(seconds=seconds)

@@ -115,7 +115,7 @@ class ClockHolds:
             hold = holds.get(gpu_id)
             if hold is None or not hold.can_set or hold.blocked_by is not None:
                 continue
-            wanted = _wanted(lock, term.clock_mhz(gpu_id), term.progress(now))
+            wanted = _wanted(lock, term.clock_mhz(gpu_id), term.unlocked(now))
             if not _due(lock, wanted, now):
                 continue
             if wanted is not None:

@@ -20,6 +20,7 @@ from gridaware.node.actions import (
     Acknowledge,
     Action,
     ArmedHeld,
+    Beneath,
     Fault,
     Fence,
     Firing,
@@ -84,10 +85,7 @@ class LeaseHolder:
     # What happened -------------------------------------------------------------------------
 
     def on_inventory(self, inventory: Inventory, now: float, wall: datetime) -> list[Action]:
-        """A driver child is up: the first one, or a new one after the old was given up.
-
-        ``wall`` is this machine's wall clock, used only for a lease older than this boot.
-        """
+        """A driver child is up, the first or another; ``wall`` is for an earlier boot's lease."""
         faults: list[Fault] = []
         record, self._resuming = self._resuming, None
         reloaded = inventory.driver_epoch != self.driver_epoch and self.driver_epoch != ""
@@ -176,8 +174,8 @@ class LeaseHolder:
             return [self._fence(trigger.controller_epoch)]
         if (known := self._known(trigger, now)) is not None:
             return known
-        wanted, revision = (trigger.programme_id, trigger.level), trigger.revision
-        response = self.armed.find(*wanted, now, (trigger.controller_epoch, revision))
+        wanted = (trigger.programme_id, trigger.level)
+        response = self.armed.find(*wanted, now, (trigger.controller_epoch, trigger.revision))
         if response is None or self._heard_at is None:
             return [Fault("trigger-refused", None, f"{trigger.decision_id}: {wanted} not armed")]
         self._obey(trigger, now)
@@ -191,23 +189,24 @@ class LeaseHolder:
     ) -> list[Action]:
         """A cause on this node fires an armed response, with or without a controller.
 
-        ``cause`` names the watch (``frequency``) and ``measured`` is what it saw. A fault where
-        nothing valid is armed. Firing again, deeper or not, never raises a limit.
+        ``cause`` names the watch, ``measured`` is what it saw. Firing again never raises a limit.
         """
         response = self.armed.find(programme_id, level, now)
         if response is None or self._heard_at is None:
             return [Fault("trigger-refused", None, f"{cause}: {programme_id} {level} not armed")]
+        beneath = self._term.goes_on(self.armed.own_ids, now)
         lease, self._firing = self.armed.fired(response, cause, measured, now, wall)
-        self._put_in_force(lease, now, wall)
+        self._put_in_force(lease, now, wall, beneath)
         self._open_order(now)
         return [*self._settle(now), self._firing]
 
     def let_go(self, programme_id: str, now: float) -> list[Action]:
-        """What fired is gone: limits return in their slot, if nothing else holds them."""
+        """What fired is gone: limits return in their slot, to what else still holds them."""
         if (ended := self.armed.let_go(programme_id, now)) is None:
             return []
-        if self.lease is not None and self.lease.event_ids == (ended[0],):
-            self._term.end(now, at_once=False)
+        self._term.let_go_of(ended[0], now)
+        if self._firing is not None and self._firing.programme_id == programme_id:
+            self._firing = None
         return [*self._settle(now), ended[1]]
 
     def on_written(self, results: Iterable[Written], now: float) -> list[Action]:
@@ -425,11 +424,13 @@ class LeaseHolder:
         if (begun := self.armed.begun(now, self._silent_at(), self._term)) is not None:
             self._put_in_force(begun.lease, now, begun.wall)
 
-    def _put_in_force(self, lease: Lease, now: float, wall: datetime) -> None:
+    def _put_in_force(
+        self, lease: Lease, now: float, wall: datetime, beneath: Beneath | None = None
+    ) -> None:
         """Hold a lease of this node's own store, never above what holds now."""
         lease, left = joined(self._term, self._holds.values(), lease, self._standing, now)
         if lease.limits_watts:
-            self._term.take(lease, left, now, wall)
+            self._term.take(lease, left, now, wall, beneath)
 
     def _own_target(self, hold: GpuHold, now: float) -> float:
         """What we want to stand on a GPU that we hold, foreign limits aside."""
@@ -493,5 +494,6 @@ class LeaseHolder:
             ahead,
             self.firing,
             self._clocks.record,
+            self._term.beneath,
         )
         return self._journal.write(record, self._holds.values())

@@ -1,12 +1,16 @@
-"""The lease in force and its times: when it ends, who is silent, how far the way back has come."""
+"""The lease in force and its times: when it ends, who is silent, how far the way back has come.
 
-from collections.abc import Mapping
+What a node fires by itself while an event holds it lies on top of that event's lease, which goes on
+beneath: once what fired is over, limits return to the lease beneath and not to the found ones.
+"""
+
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gridaware.domain.lease import Lease, RestoreSlot
 from gridaware.node import slot
-from gridaware.node.actions import JournalRecord
+from gridaware.node.actions import Beneath, JournalRecord
 
 __all__ = ["Term"]
 
@@ -27,20 +31,57 @@ class Term:
         """The same on this machine's wall clock, for after a reboot."""
         self.silent_since = record.silent_since if record else None
         self.fallen_back = record.fallen_back if record else False
+        self.beneath = record.beneath if record else None
+        """What goes on beneath a lease that this node has fired by itself."""
 
-    def take(self, lease: Lease, left: timedelta | None, now: float, wall: datetime) -> None:
+    def take(
+        self,
+        lease: Lease,
+        left: timedelta | None,
+        now: float,
+        wall: datetime,
+        beneath: Beneath | None = None,
+    ) -> None:
         """Hold another lease from now on; ``left`` None = an event without an end."""
-        self.lease, self.limits = lease, dict(lease.limits_watts)
-        self._clocks_mhz = dict(lease.clocks_mhz)
+        self.beneath = beneath
+        self._hold(lease)
         self.silent_since, self.fallen_back = None, False
         self.ends_at = None if left is None else now + left.total_seconds()
         self.expires_at = None if left is None else wall + left
 
     def drop(self) -> None:
         """Hold none."""
-        self.lease, self.limits, self._clocks_mhz = None, {}, {}
+        self.lease, self.limits, self._clocks_mhz, self.beneath = None, {}, {}, None
         self.ends_at = self.expires_at = self.silent_since = None
         self.fallen_back = False
+
+    def let_go_of(self, event_id: str, now: float) -> None:
+        """One of the lease's events is over; where it was on top of all others, limits return."""
+        if self.lease is None or event_id not in self.lease.event_ids:
+            return
+        under = self._under(now)
+        left = tuple(other for other in self.lease.event_ids if other != event_id)
+        if not set(left) <= set(self.beneath.lease.event_ids if self.beneath is not None else ()):
+            self.lease = replace(self.lease, event_ids=left)
+        elif under is not None and self.fallen_back:
+            self._uncover(under)  # of both the fall-back is left, which is the same
+        else:
+            slot_ends_at = now + self.lease.slot.delay_seconds + self.lease.slot.duration_seconds
+            until = now
+            if under is not None and under.ends_at is not None and under.ends_at <= slot_ends_at:
+                until, self.beneath = under.ends_at, None  # one way back for both
+            self._end(until)
+
+    def in_force(self, now: float) -> Beneath | None:
+        """The lease that holds now, and its end: the one on top, or the one it returns to."""
+        if self.lease is not None and not self.over(now):
+            return Beneath(self.lease, self.ends_at, self.expires_at)
+        return self._under(now)
+
+    def goes_on(self, own_ids: Collection[str], now: float) -> Beneath | None:
+        """What goes on beneath that which a node now fires; ``own_ids``: of what it has fired."""
+        under = self._under(now) or self.in_force(now)
+        return under if under is not None and set(under.lease.event_ids) - set(own_ids) else None
 
     def hold_beside(self, standing_watts: Mapping[str, float]) -> None:
         """Take what stood without an end into the lease, so that it ends with it."""
@@ -53,8 +94,8 @@ class Term:
         """A person ends it: the way back begins now, or goes on; ``at_once``: it is over."""
         if self.lease is None:
             return
-        self.ends_at = now if self.ends_at is None else min(self.ends_at, now)
-        self.expires_at = None  # after a reboot nothing of it is left
+        self.beneath = None
+        self._end(now)
         if at_once:
             self.lease = replace(self.lease, slot=RestoreSlot())
 
@@ -89,11 +130,18 @@ class Term:
             level = found_watts * (self.lease.signal_loss.fallback_fraction or 1.0)
         elif gpu_id in self.limits:
             level = min(found_watts, self.limits[gpu_id])
-        return level + (found_watts - level) * self.progress(now)
+        base, under = found_watts, self._under(now)
+        if under is not None:
+            base = min(found_watts, dict(under.lease.limits_watts).get(gpu_id, found_watts))
+        return level + (max(base, level) - level) * self.progress(now)
 
     def clock_mhz(self, gpu_id: str) -> float | None:
         """The lease's clock lock of a GPU. What the fall-back leaves is a limit alone."""
         return None if self.fallen_back else self._clocks_mhz.get(gpu_id)
+
+    def unlocked(self, now: float) -> float:
+        """How far clock locks are on their way back; what a node fires has none of its own."""
+        return 0.0 if self._under(now) is not None else self.progress(now)
 
     @property
     def clocks_mhz(self) -> tuple[tuple[str, float], ...]:
@@ -106,7 +154,11 @@ class Term:
             return
         if self.ends_at is not None:
             if self.progress(now) >= 1.0:
-                self.drop()
+                under = self._under(now)
+                if under is None:
+                    self.drop()
+                else:
+                    self._uncover(under)
             return
         if self.silent_since is None and now >= heard_at + silence_seconds:
             self.silent_since = heard_at
@@ -144,6 +196,7 @@ class Term:
 
     def reboot(self, now: float, wall: datetime) -> None:
         """The boot clock began again, so only the wall clock can tell what is left."""
+        self.beneath = None  # nobody lets go of what was fired before: it holds to the last end
         if self.ends_at is not None:
             left = (self.expires_at - wall) if self.expires_at else timedelta(0)
             self.ends_at = now + left.total_seconds()
@@ -151,3 +204,24 @@ class Term:
                 self.drop()
         elif self.silent_since is not None:
             self.silent_since = now
+
+    # Rules ---------------------------------------------------------------------------------
+
+    def _hold(self, lease: Lease) -> None:
+        self.lease, self.limits = lease, dict(lease.limits_watts)
+        self._clocks_mhz = dict(lease.clocks_mhz)
+
+    def _end(self, at: float) -> None:
+        self.ends_at = at if self.ends_at is None else min(self.ends_at, at)
+        self.expires_at = None  # after a reboot nothing of it is left
+
+    def _under(self, now: float) -> Beneath | None:
+        """The lease beneath, while it holds."""
+        under = self.beneath
+        holds = under is not None and (under.ends_at is None or now < under.ends_at)
+        return under if holds else None
+
+    def _uncover(self, under: Beneath) -> None:
+        """What was on top is gone."""
+        self._hold(under.lease)
+        self.ends_at, self.expires_at, self.beneath = under.ends_at, under.expires_at, None

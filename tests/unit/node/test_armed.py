@@ -360,9 +360,140 @@ def test_letting_go_returns_the_limits_unless_something_else_holds_them(agent: A
     assert [told.level for told in agent.of(Firing)] == [1, None]
     agent.desire({"a": 150.0}, 1000.0, event_ids=("f.x",))
     agent.fire(1)
-    agent.carry(agent.holder.let_go("p", agent.now))
     assert agent.limits == {"a": 150.0, "b": 200.0}
+    agent.carry(agent.holder.let_go("p", agent.now))
+    assert agent.limits == {"a": 150.0, "b": 400.0}, "the event holds one of them"
     assert agent.holder.let_go("p", agent.now) == []
+
+
+def test_letting_go_over_an_event_returns_to_what_it_asks_within_the_ramp_and_then_to_its_end() -> (
+    None
+):
+    agent = Agent()
+    agent.arm({"a": 200.0, "b": 200.0}, slot=RestoreSlot(2.0, 4.0))
+    agent.desire({"a": 300.0}, 100.0, event_ids=("f.x",), slot=RestoreSlot(5.0, 10.0))
+    agent.pass_time(10.0)
+    agent.fire(0)
+    assert agent.limits == {"a": 200.0, "b": 200.0}
+    agent.pass_time(10.0)
+    agent.carry(agent.holder.let_go("p", agent.now))
+    agent.pass_time(1.9)
+    assert agent.limits == {"a": 200.0, "b": 200.0}, "its slot has not begun"
+    agent.pass_time(2.2)  # 2 of its 4 s: half way to what the event leaves each of them
+    assert agent.limits == {"a": 250.0, "b": 300.0}
+    agent.pass_time(2.0)
+    assert agent.limits == {"a": 300.0, "b": 400.0}
+    lease = agent.holder.lease
+    assert lease is not None
+    assert (lease.lease_id, lease.event_ids) == ("d1", ("f.x",))
+    assert agent.holder.lease_left_seconds(agent.now) == pytest.approx(73.9)
+    agent.pass_time(78.8)  # its end, and nearly all of its delay
+    assert agent.limits["a"] == 300.0
+    agent.pass_time(11.0)
+    assert agent.limits == {"a": 400.0, "b": 400.0}
+    assert agent.holder.lease is None
+
+
+def test_what_fired_over_an_event_that_ends_first_holds_on_and_returns_to_the_found_limits() -> (
+    None
+):
+    agent = Agent()
+    agent.arm({"a": 200.0}, slot=RestoreSlot(0.0, 4.0))
+    agent.desire({"a": 300.0}, 20.0, event_ids=("f.x",), slot=RestoreSlot(0.0, 4.0))
+    agent.fire(0)
+    agent.pass_time(30.0)
+    assert agent.limits["a"] == 200.0
+    agent.carry(agent.holder.let_go("p", agent.now))
+    agent.pass_time(2.0)
+    assert agent.limits["a"] == 300.0
+    agent.pass_time(2.0)
+    assert agent.limits["a"] == 400.0
+
+
+def test_letting_go_just_before_the_end_of_an_event_is_one_way_back_with_it() -> None:
+    agent = Agent()
+    agent.arm({"a": 200.0}, slot=RestoreSlot(0.0, 10.0))
+    agent.desire({"a": 300.0}, 20.0, event_ids=("f.x",), slot=RestoreSlot(0.0, 10.0))
+    agent.fire(0)
+    agent.pass_time(15.0)
+    agent.carry(agent.holder.let_go("p", agent.now))
+    agent.pass_time(4.9)
+    assert agent.limits["a"] == 200.0
+    agent.pass_time(5.2)  # 5 of the 10 s after the event's end
+    assert agent.limits["a"] == 300.0
+    agent.pass_time(5.0)
+    assert agent.limits["a"] == 400.0
+
+
+def test_firing_again_on_the_way_back_to_an_event_never_loses_the_event() -> None:
+    agent = Agent()
+    agent.arm({"a": 200.0}, slot=RestoreSlot(0.0, 4.0))
+    agent.desire({"a": 300.0}, 1000.0, event_ids=("f.x",))
+    agent.fire(0)
+    agent.carry(agent.holder.let_go("p", agent.now))
+    agent.pass_time(2.0)
+    assert agent.limits["a"] == 250.0
+    agent.fire(0)
+    assert agent.limits["a"] == 200.0
+    assert agent.holder.lease_left_seconds(agent.now) == pytest.approx(998.0)
+    agent.carry(agent.holder.let_go("p", agent.now))
+    agent.pass_time(4.0)
+    assert agent.limits["a"] == 300.0
+    agent.pass_time(994.1)
+    assert agent.limits["a"] == 400.0
+
+
+def test_two_reserves_over_an_event_return_to_it_once_both_have_let_go() -> None:
+    agent = Agent()
+    leases = (made_lease({"a": 250.0}), made_lease({"a": 200.0}))
+    both = tuple(ArmedResponse(p, 0, 0.1, leases[n]) for n, p in enumerate("pq"))
+    armed = Armed(1, 1, WALL, WALL + timedelta(seconds=900.0), both)
+    agent.carry(agent.holder.arm(armed, agent.now, agent.wall))
+    agent.desire({"a": 300.0}, 1000.0, event_ids=("f.x",))
+    for programme in "pq":
+        agent.carry(agent.holder.fire(programme, 0, agent.now, agent.wall, "frequency", 49.6))
+    agent.carry(agent.holder.let_go("p", agent.now))
+    assert agent.limits["a"] == 200.0
+    agent.carry(agent.holder.let_go("q", agent.now))
+    assert agent.limits["a"] == 300.0
+
+
+def test_an_event_beneath_what_was_fired_outlives_kill_nine() -> None:
+    agent = Agent()
+    agent.arm({"a": 200.0})
+    agent.desire({"a": 300.0}, 1000.0, event_ids=("f.x",))
+    agent.fire(0)
+    agent.start()
+    assert agent.limits["a"] == 200.0
+    agent.carry(agent.holder.let_go("p", agent.now))
+    assert agent.limits["a"] == 300.0
+    agent.pass_time(1000.1)
+    assert agent.limits["a"] == 400.0
+
+
+def test_an_event_without_an_end_beneath_follows_its_signal_loss_after_what_was_fired() -> None:
+    agent = Agent()
+    agent.arm({"a": 200.0})
+    loss = SignalLoss(hold_seconds=60.0)
+    agent.desire({"a": 300.0}, None, event_ids=("f.x",), signal_loss=loss)
+    agent.fire(0)
+    agent.pass_time(30.0)
+    agent.carry(agent.holder.let_go("p", agent.now))
+    assert agent.limits["a"] == 300.0
+    agent.pass_time(29.0)  # nobody was heard since the beginning
+    assert agent.limits["a"] == 300.0
+    agent.pass_time(2.0)
+    assert agent.limits["a"] == 400.0
+
+
+def test_what_was_let_go_of_is_not_told_as_fired_to_a_controller_that_comes_back() -> None:
+    agent = Agent()
+    agent.arm({"a": 200.0}, slot=RestoreSlot(0.0, 60.0))
+    agent.fire(0)
+    assert agent.holder.firing is not None
+    agent.carry(agent.holder.let_go("p", agent.now))
+    assert agent.holder.phase(agent.now) == "restoring"
+    assert agent.holder.firing is None
 
 
 def test_once_the_controller_has_taken_over_only_it_lets_go(agent: Agent) -> None:
