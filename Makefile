@@ -19,7 +19,7 @@ $(shell rm -f $(STAMP))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all witnesses check fmt docs bench clean
+.PHONY: help setup demo serve test test-all fuzz witnesses check fmt docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -60,6 +60,11 @@ test: $(STAMP) ## the whole suite, architecture, types and lint with it (minutes
 test-all: $(STAMP) ## the suite and everything slow (up to an hour)
 	-@$(MAKE) --no-print-directory witnesses
 	$(call pytest,not live,--timeout 1200)
+
+MESSAGES ?= 200000
+
+fuzz: $(STAMP) ## MESSAGES=200000 mutated messages a feed kind (minutes); `make test` takes a slice
+	GRIDAWARE_FUZZ=$(MESSAGES) $(BIN)/python -m pytest -n $(WORKERS) tests/fuzz
 
 witnesses: $(WITNESSES)/.up-to-date ## nvitop and gpustat in an environment of their own
 	@:
