@@ -75,7 +75,7 @@ def check(body: bytes) -> int:
         assert len(reading.raw_text()) <= 64 * 1024
         for advisory in advisories_of(reading, "utility", "e", NOW):
             assert advisory.value is None or math.isfinite(advisory.value)
-    asks = asks_of({f"e{number}": reading for number, reading in enumerate(readings)})
+    asks = asks_of({f"e{number}": reading for number, reading in enumerate(readings)}, NOW)
     for ask in (each.request for each in asks.values()):
         assert ask.start.utcoffset() == timedelta(0)
         assert ask.end is None or ask.end > NOW

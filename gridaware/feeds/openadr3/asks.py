@@ -29,7 +29,7 @@ class Asked:
     request: EventRequest
 
 
-def asks_of(readings: Mapping[str, EventReading]) -> dict[str, Asked]:
+def asks_of(readings: Mapping[str, EventReading], now: datetime) -> dict[str, Asked]:
     """Everything that acts and is not over, by source id.
 
     An ask that is gone from one call to the next while its event still stands was taken back by
@@ -38,6 +38,7 @@ def asks_of(readings: Mapping[str, EventReading]) -> dict[str, Asked]:
     Args:
         readings: every event that stands, by a name that no other has, over restarts of its server
             too.
+        now: what is over is judged by it.
     """
     reserved = _reservations(list(readings.values()))
     asks: dict[str, Asked] = {}
@@ -49,6 +50,8 @@ def asks_of(readings: Mapping[str, EventReading]) -> dict[str, Asked]:
             if part.kind == SUBSCRIPTION:
                 cuts = list(_with(part, reserved.get(reading.program_id, ())))
             for number, cut in enumerate(cuts):
+                if cut.end is not None and cut.end <= now:
+                    continue
                 parts = (part.name, f"c{number}") if number else (part.name,)
                 request = _request(cut, reading.priority)
                 asks[source_id(name, *parts)] = Asked(name, request)

@@ -94,7 +94,7 @@ class Standing:
         heard = self._heard
         cancelled = set(gone)
         readings = {n: r for n, r in self.readings.items() if n not in cancelled}
-        asks = asks_of(readings)
+        asks = asks_of(readings, now)
         events = {key: ask.event for key, ask in heard.asks().items()}
         signals = []
         for key, asked in asks.items():

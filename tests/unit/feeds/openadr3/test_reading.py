@@ -42,9 +42,9 @@ def starts(reading: EventReading) -> list[datetime]:
     return [part.start for part in reading.parts]
 
 
-def asks(*readings: EventReading) -> dict[str, EventRequest]:
+def asks(*readings: EventReading, now: datetime = NOW) -> dict[str, EventRequest]:
     named = {reading.event_id or "none": reading for reading in readings}
-    return {key: asked.request for key, asked in asks_of(named).items()}
+    return {key: asked.request for key, asked in asks_of(named, now).items()}
 
 
 # When it holds -----------------------------------------------------------------------------------
@@ -322,6 +322,8 @@ def test_a_reservation_raises_the_subscribed_capacity_while_it_lasts() -> None:
         "sub-1.0.IMPORT_CAPACITY_SUBSCRIPTION.c1": (begin + 14 * HOUR, begin + 16 * HOUR, 1250e3),
         "sub-1.0.IMPORT_CAPACITY_SUBSCRIPTION.c2": (begin + 16 * HOUR, None, 1000e3),
     }
+    later = asks(subscription, reservation, now=begin + 15 * HOUR)
+    assert list(later) == list(found)[1:], "what of it is over is asked no more"
     assert asks(reservation) == {}
     elsewhere = read(data("capacity")[1] | {"programID": "another"})
     assert [ask.target.value for ask in asks(subscription, elsewhere).values()] == [1000e3]
