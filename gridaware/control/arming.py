@@ -22,7 +22,7 @@ from gridaware.control.instructions import SendArms, decided
 from gridaware.control.signals import reference_now
 from gridaware.control.situation import Question, question_of
 from gridaware.control.state import NodeTrack, State, Turn
-from gridaware.domain.event import EventState, GridEvent
+from gridaware.domain.event import EventState
 from gridaware.domain.job import LOSS_WINDOW_SECONDS, JobState
 from gridaware.domain.lease import ArmedResponse, Lease, RestoreSlot, ScheduledResponse
 from gridaware.domain.plan import ActionKind, Plan
@@ -113,15 +113,10 @@ def _wanted(turn: Turn) -> list[tuple[str, int, str]]:
         if track.event.state is EventState.SCHEDULED
         and track.event.limit_watts is not None
         and now < track.event.request.start <= now + timedelta(seconds=AHEAD_SECONDS)
-        and _free_of_ramp(turn.state, _rules_of(turn, track.event))
+        and _free_of_ramp(turn.state, turn.state.site.rules_of(track.event))
     ]
     ahead.sort(key=lambda event: (event.request.start, event.event_id))
     return wanted + [(event.programme_id, -1, event.event_id) for event in ahead[:MOST_AHEAD]]
-
-
-def _rules_of(turn: Turn, event: GridEvent) -> Programme:
-    """The rules of its day."""
-    return turn.state.site.programme(event.programme_id, event.request.start)
 
 
 def _free_of_ramp(state: State, programme: Programme) -> bool:
@@ -181,7 +176,7 @@ def _plan_some(turn: Turn) -> None:
             track = state.events.get(event_id)
             if track is None or track.event.limit_watts is None:
                 continue
-            programme = _rules_of(turn, track.event)
+            programme = turn.state.site.rules_of(track.event)
             limit, depth, must = track.event.limit_watts, 0.0, not track.event.voluntary
         else:
             if level >= len(programme.ladder):

@@ -61,7 +61,7 @@ def _advance(turn: Turn, track: EventTrack) -> None:
 
 def _deadline_passed(turn: Turn, track: EventTrack) -> bool:
     event = track.event
-    programme = turn.state.site.programme(event.programme_id, event.request.start)
+    programme = turn.state.site.rules_of(event)
     started = event.started_at
     assert started is not None
     return (turn.now.wall - started).total_seconds() >= programme.deadline_seconds

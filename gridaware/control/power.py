@@ -258,8 +258,7 @@ def lease_terms(turn: Turn, acting: list[GridEvent]) -> tuple[float | None, Sign
     """How long the limits hold without us: to the last end of what acts, or open."""
     if not acting:
         return RAMP_UP_LEASE_SECONDS, SignalLoss()
-    site = turn.state.site
-    losses = [site.programme(e.programme_id, e.request.start).signal_loss for e in acting]
+    losses = [turn.state.site.rules_of(event).signal_loss for event in acting]
     if any(event.request.end is None for event in acting):
         return None, losses[0]
     ends = [event.request.end for event in acting if event.request.end is not None]

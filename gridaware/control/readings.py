@@ -9,7 +9,7 @@ from gridaware.control.follow import absorb_following
 from gridaware.control.metered import note_meters, take_meter, uncertain_share
 from gridaware.control.power import FAST_SECONDS
 from gridaware.control.ridethrough import SAG_SHARE
-from gridaware.control.situation import absorb_jobs, absorb_unmanaged, target_of
+from gridaware.control.situation import absorb_jobs, absorb_unmanaged, due_at, target_of
 from gridaware.control.state import METER_HISTORY, Turn
 from gridaware.domain.job import JobState
 from gridaware.domain.reading import Method, NodeObservation, Observation, Quality
@@ -181,10 +181,7 @@ def _ready_seconds(turn: Turn, event_ids: tuple[str, ...]) -> float | None:
     track = turn.state.events.get(event_ids[0]) if event_ids else None
     if track is None:
         return None
-    event, now = track.event, turn.now
-    programme = turn.state.site.programme(event.programme_id, event.request.start)
-    since = (max(event.request.start, event.received_at) - now.wall).total_seconds()
-    return now.seconds + since + programme.deadline_seconds
+    return turn.now.seconds + (due_at(turn, track.event) - turn.now.wall).total_seconds()
 
 
 def _learn_offset(turn: Turn) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gridaware.domain.event import GridEvent
 from gridaware.domain.job import Tier
 from gridaware.domain.programme import FeedSpec, Programme
 from gridaware.domain.target import HardLimit, Overhead, Ramp
@@ -49,13 +50,17 @@ class Site:
     """After the restore, so that the report sees the rebound."""
 
     def programme(self, programme_id: str, at: datetime) -> Programme:
-        """The programme by that id as its rules are at an instant; of an event, at its start.
+        """The programme by that id as its rules are at an instant.
 
         A plain one where none was declared. The latest version that has begun, else the first.
         """
         versions = [p for p in self.programmes if p.programme_id == programme_id]
         begun = [p for p in versions if p.valid_from is None or p.valid_from <= at]
         return begun[-1] if begun else versions[0] if versions else Programme(programme_id)
+
+    def rules_of(self, event: GridEvent) -> Programme:
+        """An event's programme as its rules are on its day."""
+        return self.programme(event.programme_id, event.request.start)
 
     def programmes_at(self, at: datetime) -> tuple[Programme, ...]:
         """Every declared programme as its rules are at an instant."""

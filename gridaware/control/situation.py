@@ -162,7 +162,7 @@ def is_late(turn: Turn, event: GridEvent) -> bool:
 
 def due_at(turn: Turn, event: GridEvent) -> datetime:
     """When the full response is due."""
-    programme = turn.state.site.programme(event.programme_id, event.request.start)
+    programme = turn.state.site.rules_of(event)
     begun = max(event.request.start, event.received_at)
     return begun + timedelta(seconds=programme.deadline_seconds)
 
@@ -398,7 +398,7 @@ def _horizon(turn: Turn, acting: list[GridEvent]) -> float:
         if event.request.end is not None:
             seconds.append((event.request.end - turn.now.wall).total_seconds())
         else:
-            programme = turn.state.site.programme(event.programme_id, event.request.start)
+            programme = turn.state.site.rules_of(event)
             seconds.append(programme.max_duration_seconds or LOSS_WINDOW_SECONDS)
     return max(max(seconds, default=60.0), 1.0)
 

@@ -16,7 +16,7 @@ __all__ = ["as_it_stands", "too_slow"]
 
 def too_slow(turn: Turn, acting: list[GridEvent], due_seconds: float) -> frozenset[str]:
     """GPUs that obey later than ``due_seconds``, or than what the acting events owe is due."""
-    rules = (turn.state.site.programme(e.programme_id, e.request.start) for e in acting)
+    rules = (turn.state.site.rules_of(event) for event in acting)
     due = min([due_seconds, *(programme.deadline_seconds for programme in rules)])
     return frozenset(
         gpu.gpu_id
