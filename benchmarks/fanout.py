@@ -21,7 +21,6 @@ whose streams are then all that the link has.
 """
 
 import argparse
-import math
 import statistics
 import sys
 import tempfile
@@ -34,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import fanout_agents, fanout_link, fanout_relay
-from benchmarks.program import arguments, report
+from benchmarks.program import arguments, quantiles_ms, report
 from gridaware.clock import SystemClock
 from gridaware.wiring.identity import issue, make_ca
 
@@ -90,8 +89,8 @@ def _figures(site: "_Site", options: argparse.Namespace) -> dict[str, Any]:
         "gpus_per_agent": options.gpus_per_agent,
         "rounds": options.rounds,
         "seed": options.seed,
-        "fanout_ms": _quantiles(fanout),
-        "raw_tcp_fanout_ms": _quantiles(raw),
+        "fanout_ms": quantiles_ms(fanout, highest=False),
+        "raw_tcp_fanout_ms": quantiles_ms(raw, highest=False),
         "ratio_to_raw_p50": round(statistics.median(fanout) / statistics.median(raw), 2),
         "bytes_per_idle_agent": round(each),
         "down_seconds": options.down_seconds,
@@ -206,16 +205,6 @@ def _answer(pipe: Connection) -> Any:
     if kind == "failed":
         raise RuntimeError(value)
     return value
-
-
-def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    """p50 and p99 (nearest rank) in milliseconds."""
-    ordered = sorted(seconds)
-    rank = max(math.ceil(0.99 * len(ordered)) - 1, 0)
-    return {
-        "p50": round(1e3 * statistics.median(ordered), 2),
-        "p99": round(1e3 * ordered[rank], 2),
-    }
 
 
 def _note(text: str) -> None:

@@ -18,9 +18,7 @@ the machine. ``openadr3_parse_52_events_ms`` reads a page of 52 events (39 kB) b
 import argparse
 import gc
 import json
-import math
 import socket
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +30,7 @@ from typing import Any
 import requests
 
 from benchmarks.feed_sides import CLIENT, SECRETS, SIDES, Place, Published, Side
-from benchmarks.program import arguments, report
+from benchmarks.program import arguments, quantiles_ms, report
 from gridaware.client import Client
 from gridaware.clock import SystemClock
 from gridaware.domain.errors import Unavailable
@@ -72,7 +70,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Build the site, measure each feed, and take it all down again."""
     figures: dict[str, Any] = {
         "seed": options.seed,
-        "openadr3_parse_52_events_ms": _quantiles(_parses()),
+        "openadr3_parse_52_events_ms": quantiles_ms(_parses()),
     }
     site = VirtualSite(SiteOptions(nodes=1, gpus_per_node=1, serve_environment=SECRETS))
     try:
@@ -152,7 +150,7 @@ def _feed(
     finally:
         side.close()
     name = "received_to_event_ms" if key.endswith("_poll") else "published_to_event_ms"
-    return {"messages": len(lags), name: _quantiles(lags)}
+    return {"messages": len(lags), name: quantiles_ms(lags)}
 
 
 def _is_ok(client: Client, feed_id: str) -> bool:
@@ -200,8 +198,8 @@ def _lag(site: VirtualSite, client: Client, feeds: int) -> dict[str, Any]:
     return {
         "feeds": feeds,
         "vtn_requests_per_second": round(asked / LAG_SECONDS, 1),
-        "tick_lag_no_feeds_ms": _quantiles(alone),
-        "tick_lag_200_feeds_ms": _quantiles(loaded),
+        "tick_lag_no_feeds_ms": quantiles_ms(alone),
+        "tick_lag_200_feeds_ms": quantiles_ms(loaded),
     }
 
 
@@ -278,17 +276,6 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    """p50, p99 (nearest rank) and max in milliseconds."""
-    ordered = sorted(seconds)
-    rank = max(math.ceil(0.99 * len(ordered)) - 1, 0)
-    return {
-        "p50": round(1e3 * statistics.median(ordered), 2),
-        "p99": round(1e3 * ordered[rank], 2),
-        "max": round(1e3 * ordered[-1], 2),
-    }
 
 
 if __name__ == "__main__":

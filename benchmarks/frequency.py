@@ -33,7 +33,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.program import arguments, report
+from benchmarks.program import arguments, quantiles_ms, report
 from gridaware.clock import SystemClock
 from gridaware.domain.errors import InvalidInput
 from gridaware.domain.frequency import FREQUENCY_RULES, FrequencyRule
@@ -341,8 +341,8 @@ def _summary(
         "offered_share_of_gpu_power": OFFERED,
         "driver_call_ms": 1e3 * CALL_SECONDS,
         "seed": options.seed,
-        "crossing_to_accepted_ms": _quantiles(accepted),
-        "crossing_to_true_power_ms": _quantiles(reached),
+        "crossing_to_accepted_ms": quantiles_ms(accepted),
+        "crossing_to_true_power_ms": quantiles_ms(reached),
         "power_data_hz": data_hz,
         "profile": {
             name: _judged(rule, started, reached, period, data_hz, complete=complete)
@@ -384,19 +384,6 @@ def _judged(
 
 def _milliseconds(seconds: float) -> float | None:
     return round(1e3 * seconds, 2) if math.isfinite(seconds) else None
-
-
-def _quantiles(seconds: Sequence[float]) -> dict[str, float | None]:
-    """p50, p99 (nearest rank) and max in milliseconds."""
-    ordered = sorted(seconds)
-    if not ordered:
-        return {"p50": None, "p99": None, "max": None}
-    rank = max(math.ceil(0.99 * len(ordered)) - 1, 0)
-    return {
-        "p50": round(1e3 * statistics.median(ordered), 2),
-        "p99": round(1e3 * ordered[rank], 2),
-        "max": round(1e3 * ordered[-1], 2),
-    }
 
 
 if __name__ == "__main__":

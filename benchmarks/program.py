@@ -6,13 +6,15 @@ has started, prints nothing on stdout and exits with 130.
 
 import argparse
 import json
+import math
 import signal
+import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-__all__ = ["arguments", "report"]
+__all__ = ["arguments", "quantiles_ms", "report"]
 
 INTERRUPTED = 130
 
@@ -46,6 +48,17 @@ def report(
         for name, value in _flat(figures):
             sys.stdout.write(f"{name:48} {value}\n")
     return 0
+
+
+def quantiles_ms(seconds: Sequence[float], *, highest: bool = True) -> dict[str, float | None]:
+    """p50, p99 (nearest rank) and, where asked for, max in milliseconds; None where none came."""
+    ordered = sorted(seconds)
+    names = ("p50", "p99", "max") if highest else ("p50", "p99")
+    if not ordered:
+        return dict.fromkeys(names)
+    rank = max(math.ceil(0.99 * len(ordered)) - 1, 0)
+    values = (statistics.median(ordered), ordered[rank], ordered[-1])
+    return {name: round(1e3 * value, 2) for name, value in zip(names, values, strict=False)}
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

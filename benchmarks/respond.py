@@ -30,7 +30,6 @@ second. Both stand in one result, with the ratio of their p99.
 
 import argparse
 import json
-import math
 import random
 import statistics
 import sys
@@ -44,7 +43,7 @@ import requests
 import yaml
 
 from benchmarks.apiload import ApiLoad
-from benchmarks.program import arguments, report
+from benchmarks.program import arguments, quantiles_ms, report
 from benchmarks.rawtcp import RawFanout
 from gridaware.client import Client
 from gridaware.clock import SystemClock
@@ -363,7 +362,7 @@ def _summary(
         "seed": options.seed,
         "prearmed": options.prearmed,
         **_clocks(idle),
-        "raw_tcp_fanout_ms": _quantiles(fanout, highest=False),
+        "raw_tcp_fanout_ms": quantiles_ms(fanout, highest=False),
         "respond_to_raw_ratio_p50": round(statistics.median(accepted) / raw, 2),
     }
     if fired is not None:
@@ -378,9 +377,9 @@ def _summary(
 def _clocks(trials: list[Trial]) -> dict[str, Any]:
     return {
         "failed": sum(t.accepted is None or t.confirmed is None for t in trials),
-        "received_to_decided_ms": _quantiles([t.decided for t in trials]),
-        "received_to_accepted_ms": _quantiles([t.accepted for t in trials if t.accepted]),
-        "received_to_confirmed_ms": _quantiles([t.confirmed for t in trials if t.confirmed]),
+        "received_to_decided_ms": quantiles_ms([t.decided for t in trials]),
+        "received_to_accepted_ms": quantiles_ms([t.accepted for t in trials if t.accepted]),
+        "received_to_confirmed_ms": quantiles_ms([t.confirmed for t in trials if t.confirmed]),
         "response_record_ms": _record(trials),
     }
 
@@ -393,19 +392,8 @@ def _record(trials: list[Trial]) -> dict[str, Any]:
         reached = [getattr(gpu, clock) for gpu in gpus if getattr(gpu, clock) is not None]
         spreads[clock] = {"reached": len(reached)}
         if reached:
-            spreads[clock] |= _quantiles([value / 1e3 for value in reached])
+            spreads[clock] |= quantiles_ms([value / 1e3 for value in reached])
     return spreads
-
-
-def _quantiles(seconds: Sequence[float], *, highest: bool = True) -> dict[str, float]:
-    """p50, p99 (nearest rank) and max in milliseconds."""
-    ordered = sorted(seconds)
-    rank = max(math.ceil(0.99 * len(ordered)) - 1, 0)
-    figures = {
-        "p50": round(1e3 * statistics.median(ordered), 2),
-        "p99": round(1e3 * ordered[rank], 2),
-    }
-    return figures | ({"max": round(1e3 * ordered[-1], 2)} if highest else {})
 
 
 if __name__ == "__main__":
