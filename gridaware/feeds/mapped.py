@@ -41,7 +41,7 @@ from gridaware.feeds.kind import (
 )
 from gridaware.feeds.rate import Bucket
 from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
-from gridaware.feeds.tell import check_status_url
+from gridaware.feeds.tell import check_status_url, check_told
 
 __all__ = ["MappedFeed", "MappedSettings"]
 
@@ -169,10 +169,7 @@ class MappedFeed(Feed[MappedSettings]):
             body=json.dumps({status.at: at, status.word: word}).encode(),
             answer_bytes_at_most=64 * 1024,
         )
-        if answer.status in {408, 425, 429} or answer.status >= 500:
-            raise Unavailable("tell-unreachable", f"the receiver answered {answer.status}")
-        if not 200 <= answer.status < 300:
-            raise Refused("tell-refused", f"the receiver answered {answer.status}")
+        check_told(answer)
 
     @classmethod
     def parse(cls, body: bytes, now: datetime, settings: MappedSettings | None) -> Parsed:

@@ -13,9 +13,9 @@ from gridaware.clock import Clock
 from gridaware.control.ports import FeedReport
 from gridaware.domain.errors import ConfigError, Refused, Unavailable
 from gridaware.domain.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
-from gridaware.feeds.http import exchange, host_of, is_loopback
+from gridaware.feeds.http import Answer, exchange, host_of, is_loopback
 
-__all__ = ["StatusCaller", "check_status_url", "status_body"]
+__all__ = ["StatusCaller", "check_status_url", "check_told", "status_body"]
 
 DEADLINE_SECONDS = 60.0
 ATTEMPT_SECONDS = 10.0
@@ -50,6 +50,19 @@ def status_body(report: FeedReport) -> bytes:
             "delivered_kw": None if delivered is None else delivered / 1000,
         }
     ).encode("ascii")
+
+
+def check_told(answer: Answer) -> None:
+    """Read what a receiver answered to a status.
+
+    Raises:
+        Refused: it does not want it (``tell-refused``).
+        Unavailable: it may want it later (``tell-unreachable``).
+    """
+    if answer.status in {408, 425, 429} or answer.status >= 500:
+        raise Unavailable("tell-unreachable", f"the receiver answered {answer.status}")
+    if not 200 <= answer.status < 300:
+        raise Refused("tell-refused", f"the receiver answered {answer.status}")
 
 
 class StatusCaller:
@@ -97,7 +110,4 @@ class StatusCaller:
             deadline_seconds=min(ATTEMPT_SECONDS, self._deadline_seconds),
             answer_bytes_at_most=64 * 1024,
         )
-        if answer.status in {408, 425, 429} or answer.status >= 500:
-            raise Unavailable("tell-unreachable", f"the receiver answered {answer.status}")
-        if not 200 <= answer.status < 300:
-            raise Refused("tell-refused", f"the receiver answered {answer.status}")
+        check_told(answer)
