@@ -20,7 +20,7 @@ from gridaware.domain.eventjson import target_from_mapping
 from gridaware.domain.signal import EventRequest, Quantity, Signal, TargetSpec
 from gridaware.feeds.dnp3_points import Points, Refusal
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings
-from gridaware.feeds.standing import Standing, kept_standing
+from gridaware.feeds.standing_limit import StandingLimit, kept_limit
 
 if TYPE_CHECKING:
     from dnp3.outstation import OutstationTcpRunner
@@ -148,18 +148,18 @@ class Dnp3(Feed[Dnp3Settings]):
         at = self.context.clock.wall()
         minutes = self.settings.limit_minutes
         end = None if minutes is None else at + timedelta(minutes=minutes)
-        before = kept_standing(self.context.memory, key)
+        before = kept_limit(self.context.memory, key)
         after, request = before.asked(EventRequest(at, end, target, immediate=True), at)
         return self._say(key, after, request, raw)
 
     def _release(self, key: str) -> Refusal | None:
-        before = kept_standing(self.context.memory, key)
+        before = kept_limit(self.context.memory, key)
         if not before.is_active(self.context.clock.wall()):
             return None  # nothing stands: a release of nothing is carried out already
         return self._say(key, before.released(), None, "released")
 
     def _say(
-        self, key: str, after: Standing, request: EventRequest | None, raw: str
+        self, key: str, after: StandingLimit, request: EventRequest | None, raw: str
     ) -> Refusal | None:
         """Hand a signal to control; the master is answered once it is durable."""
         clock = self.context.clock

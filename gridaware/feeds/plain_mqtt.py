@@ -11,7 +11,6 @@ valid: one whose ``valid_until`` has passed asks for nothing. When the sender's 
 nothing is released: the limit holds until it is no longer valid, and the feed's health tells.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +30,7 @@ from gridaware.domain.signal import EventKind, EventRequest, Signal
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, Parsed, RefusedPart, row_of
 from gridaware.feeds.mqtt import MqttLink, MqttMessage, MqttSettings
 from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
-from gridaware.feeds.standing import kept_standing
+from gridaware.feeds.standing_limit import kept_limit
 from gridaware.feeds.tell import status_body
 
 __all__ = ["Limit", "PlainMqtt", "PlainMqttSettings", "read_limit"]
@@ -206,7 +205,7 @@ class PlainMqtt(Feed[PlainMqttSettings]):
         clock, memory = self.context.clock, self.context.memory
         at, seconds = clock.wall(), clock.monotonic_seconds()
         limit = read_limit(payload, at)
-        before, last = kept_standing(memory, "limit"), memory.get("sequence")
+        before, last = kept_limit(memory, "limit"), memory.get("sequence")
         last = last if isinstance(last, int) else -1
         if limit.sequence < last:
             raise Refused("mqtt-sequence-passed", f"sequence {limit.sequence} came after {last}")
@@ -230,9 +229,3 @@ class PlainMqtt(Feed[PlainMqttSettings]):
         after.keep(memory, "limit")
         memory.put("sequence", limit.sequence)
         self._standing = () if request is None or refusal is not None else (signal,)
-
-
-def message_of(sequence: int, valid_until: datetime, **target: float) -> bytes:
-    """A message as a sender writes it."""
-    until = valid_until.isoformat().replace("+00:00", "Z")
-    return json.dumps({"sequence": sequence, "valid_until": until, **target}).encode()

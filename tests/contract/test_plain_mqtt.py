@@ -16,12 +16,18 @@ from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventRequest, Quantity, Signal, TargetSpec
 from gridaware.feeds.memory import FeedMemory
-from gridaware.feeds.plain_mqtt import message_of, read_limit
+from gridaware.feeds.plain_mqtt import read_limit
 from gridaware.feeds.runner import RunningFeed
 from gridaware.sim.grid.broker import Broker, Sender
 
 PATIENCE_SECONDS = 10.0
 TOPIC, PRESENCE, STATUS = "grid/limit", "grid/presence", "site/status"
+
+
+def message_of(sequence: int, valid_until: datetime, **target: float) -> bytes:
+    """A message as a sender writes it."""
+    until = valid_until.isoformat().replace("+00:00", "Z")
+    return json.dumps({"sequence": sequence, "valid_until": until, **target}).encode()
 
 
 class Site:

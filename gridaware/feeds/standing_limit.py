@@ -7,11 +7,11 @@ from typing import Any
 from gridaware.domain.signal import EventRequest
 from gridaware.feeds.memory import FeedMemory
 
-__all__ = ["Standing", "kept_standing"]
+__all__ = ["StandingLimit", "kept_limit"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandingLimit:
     """The limit that stands, or the one that stood last."""
 
     period: int = 0
@@ -30,7 +30,7 @@ class Standing:
         """The source id of the event."""
         return f"{prefix}-{self.period}"
 
-    def asked(self, request: EventRequest, at: datetime) -> tuple["Standing", EventRequest]:
+    def asked(self, request: EventRequest, at: datetime) -> tuple["StandingLimit", EventRequest]:
         """What stands once ``request`` was asked, and the request as the event now makes it.
 
         A revision of a limit in force does not move its beginning.
@@ -42,9 +42,9 @@ class Standing:
         end = None if request.end is None else request.end.isoformat()
         if goes_on:
             return replace(self, revision=self.revision + 1, end=end), request
-        return Standing(self.period + 1, 0, start, end, active=True), request
+        return StandingLimit(self.period + 1, 0, start, end, active=True), request
 
-    def released(self) -> "Standing":
+    def released(self) -> "StandingLimit":
         """What stands once it was released."""
         return replace(self, revision=self.revision + 1, active=False)
 
@@ -57,10 +57,10 @@ class Standing:
         memory.put(key, asdict(self))
 
 
-def kept_standing(memory: FeedMemory, key: str) -> Standing:
+def kept_limit(memory: FeedMemory, key: str) -> StandingLimit:
     """What was remembered; nothing where nothing was."""
     kept: Any = memory.get(key)
     try:
-        return Standing(**kept) if kept else Standing()
+        return StandingLimit(**kept) if kept else StandingLimit()
     except TypeError:
-        return Standing()
+        return StandingLimit()
