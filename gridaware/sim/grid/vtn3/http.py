@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from gridaware.sim.grid.vtn3.objects import is_active, targets_match
+from gridaware.sim.grid.vtn3.objects import KINDS, is_active, targets_match
 from gridaware.sim.grid.vtn3.quirks import Quirk
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
         owner_ven = None
         if len(parts) >= 3 and parts[0] == "vens" and parts[2] == "resources":
             owner_ven, parts = parts[1], parts[2:]  # the path of 3.0.1
-        if not parts or not self.vtn.is_kind(parts[0]) or len(parts) > 2:
+        if not parts or parts[0] not in KINDS or len(parts) > 2:
             raise _problem(404, "Not Found")
         kind = parts[0]
         if self.command == "POST" and len(parts) == 1:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from gridaware.clock import Clock, SystemClock
 from gridaware.sim.grid.vtn3.http import Handler
-from gridaware.sim.grid.vtn3.objects import KINDS, Objects, Stored
+from gridaware.sim.grid.vtn3.objects import Objects, Stored
 from gridaware.sim.grid.vtn3.push import Pushes
 from gridaware.sim.grid.vtn3.quirks import Quirk
 
@@ -177,7 +177,3 @@ class Vtn:
         with self.lock:
             client, until = self.tokens.get(token, (None, 0.0))
         return client if until > self.clock.monotonic_seconds() else None
-
-    def is_kind(self, kind: str) -> bool:
-        """Whether there is a list at that path."""
-        return kind in KINDS
