@@ -199,9 +199,9 @@ def _message(path: Path) -> bytes:
         with path.open("rb") as file:
             body = file.read(MESSAGE_BYTES_AT_MOST + 1)
     except OSError as error:
-        raise InvalidInput("file-unreadable", f"{path}: {error.strerror}") from error
+        raise InvalidInput("message-unreadable", f"{path}: {error.strerror}") from error
     if len(body) > MESSAGE_BYTES_AT_MOST:
-        raise InvalidInput("file-too-large", f"{path} has more than 16 MiB")
+        raise InvalidInput("message-too-large", f"{path} has more than 16 MiB")
     return body
 
 

@@ -102,6 +102,8 @@ _FEEDS = {
     "disagree on what both mean.",
     "cron-never": "Choose a day that exists.",
     "window-too-long": "Use windows of at most 31 days.",
+    "message-unreadable": "Check the path, and that you may read the file.",
+    "message-too-large": "Take one message, or one page of a list, into a file of at most 16 MiB.",
     "file-missing": "Check the path, as seen by the machine that runs control.",
     "file-unreadable": "Make the file readable for the user who runs control.",
     "file-not-regular": "Name a plain file.",

@@ -542,6 +542,9 @@ def test_a_message_is_read_from_a_file_without_any_site(
     late = run("feed", "parse", *arguments[:-1], "2026-07-01T15:00:00Z", "-o", "json")
     assert json.loads(late.out)["events"][0]["disposition"] == "refused"
     assert run("feed", "parse", str(file), "--kind", "schedule").code == 2
+    missing = run("feed", "parse", str(tmp_path / "nothing"), "--kind", "webhook")
+    assert missing.code == 2
+    assert "error[message-unreadable]" in missing.err
 
 
 def test_a_message_is_read_with_the_authority_of_a_feed(
