@@ -48,6 +48,8 @@ STALL_SECONDS = 0.4
 """The probe looks every 0.05 s. Where it could not for this long, nobody had the processor ..."""
 STALLED_ERROR = 0.05
 """... and what is judged is the promise alone, not how closely the loop follows it."""
+UNSEEN_SECONDS = 1.0
+"""Power that nobody looked at for this long may have been anything: a wait begins again."""
 LOG_LINES = 40
 CONTROL_DISK, AGENTS_DISK = "128m", "8m"
 """File systems of their own for what control and the agents keep, so that they can be filled."""
@@ -210,6 +212,8 @@ class Site:
     ledger_seq: int = 0
     full_watts: float = 0.0
     steady_since: float = 0.0
+    looked_at: float = 0.0
+    """When power was last looked at: what it did since is not known."""
     grid_offset_seconds: float = 0.0
     """How far the grid's wall clock is from the machine's."""
     proxy: Proxy | None = None
@@ -430,8 +434,10 @@ class Site:
     def is_steady(self) -> bool:
         """Whether power is where it was before anything happened, and has been long enough."""
         now, watts = CLOCK.monotonic_seconds(), self.window.header.true_site_watts
-        if not 0.98 * self.full_watts <= watts <= 1.02 * self.full_watts:
+        is_full = 0.98 * self.full_watts <= watts <= 1.02 * self.full_watts
+        if not is_full or now - self.looked_at > UNSEEN_SECONDS:
             self.steady_since = now
+        self.looked_at = now
         self.full_watts = max(self.full_watts, watts)
         window = self.virtual.options.settings["site"]["reference_window_seconds"]
         return now - self.steady_since > window + 0.3

@@ -58,7 +58,6 @@ def test_ray_dies_and_no_job_is_lost(ray_site, phase):
             site.virtual.start_ray()
             site.until(lambda: attempts(site) > attempts_of(before), "both begin again", 90)
             site.until(lambda: work(site), "both jobs step", 60)
-            site.steady_since = site.now()  # nobody looked while it was down
             site.until(lambda: draws_all(site), "a steady reference", 40)
         promise = site.ask(seconds=EVENT_SECONDS, reduce_percent=20)
         if phase is not Phase.BEFORE:
