@@ -6,6 +6,7 @@ unbounded is the resolver's own look-up of the name.
 """
 
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 
-from gridaware.domain.errors import TimedOut, Unavailable
+from gridaware.domain.errors import ConfigError, TimedOut, Unavailable
 
-__all__ = ["Answer", "exchange", "host_of", "is_loopback"]
+__all__ = ["Answer", "ClientIdentity", "exchange", "host_of", "identity_from", "is_loopback"]
 
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0
@@ -35,6 +36,34 @@ class Answer:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """Who we are to a server that asks for a certificate: paths of two PEM files."""
+
+    certificate_file: str
+    key_file: str
+
+
+def identity_from(certificate_file: str, key_file: str) -> ClientIdentity:
+    """The identity in two files, which are read once to see that they belong together.
+
+    Raises:
+        ConfigError: one is absent, is no PEM, or the key is another certificate's
+            (``client-certificate``).
+    """
+    try:
+        # A key behind a password would ask for it on the terminal, and wait.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+            certificate_file, key_file, password=""
+        )
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, FileNotFoundError) else error
+        raise ConfigError(
+            "client-certificate", f"the certificate and key cannot be used: {said}"
+        ) from None
+    return ClientIdentity(certificate_file, key_file)
+
+
 def exchange(
     method: str,
     url: str,
@@ -44,14 +73,17 @@ def exchange(
     deadline_seconds: float = 10.0,
     answer_bytes_at_most: int = 1 << 20,
     ca_file: str | None = None,
+    identity: ClientIdentity | None = None,
 ) -> Answer:
     """Send one request and read the whole answer; redirects are not followed.
 
     A certificate is always verified: by the system's authorities, or by those of ``ca_file``.
+    ``identity`` is shown to a server that asks for one (mutual TLS).
 
     Raises:
         TimedOut: the deadline passed (``answer-too-late``).
-        Unavailable: no connection, or an answer that breaks off or is too large.
+        Unavailable: no connection, or an answer that breaks off or is too large; one side does not
+            trust the other's certificate (``peer-untrusted``).
     """
     guard = _Guard()
     timer = threading.Timer(deadline_seconds, guard.cut)
@@ -63,6 +95,8 @@ def exchange(
             session.trust_env = not is_loopback(url)
             if ca_file is not None:
                 session.verify = ca_file
+            if identity is not None:
+                session.cert = (identity.certificate_file, identity.key_file)
             session.mount("http://", _GuardedAdapter(guard))
             session.mount("https://", _GuardedAdapter(guard))
             with session.request(
@@ -81,6 +115,8 @@ def exchange(
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
         if guard.is_cut:
             raise _late(url, deadline_seconds) from None
+        if (said := _tls_fault(error)) is not None:
+            raise Unavailable("peer-untrusted", f"{host_of(url)}: {said}") from error
         raise Unavailable("peer-unreachable", f"{host_of(url)}: {type(error).__name__}") from error
     finally:
         timer.cancel()
@@ -101,6 +137,20 @@ def is_loopback(url: str) -> bool:
     return host in {"localhost", "::1"} or (
         host.startswith("127.") and all(part.isdigit() for part in host.split("."))
     )
+
+
+def _tls_fault(error: BaseException) -> str | None:
+    """What TLS said, where it is what failed: a refusal of ours, or an alert of the peer's."""
+    seen: object = error
+    while isinstance(seen, BaseException):
+        if isinstance(seen, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted: {seen.verify_message}"
+        if isinstance(seen, ssl.SSLError) and "ALERT" in (seen.reason or ""):
+            return f"it ended the handshake: {(seen.reason or '').lower().replace('_', ' ')}"
+        # requests and urllib3 wrap one another's errors in three ways.
+        inner = getattr(seen, "reason", None) or (seen.args[0] if seen.args else None)
+        seen = inner if isinstance(inner, BaseException) else seen.__cause__
+    return None
 
 
 def _late(url: str, deadline_seconds: float) -> TimedOut:
