@@ -2,7 +2,7 @@
 
 A poll reads every event that the server shows us, whole or not at all. What an event asks is sent
 on under a name of its own; what it no longer asks is taken back. An event that is no longer listed
-is not cancelled by that alone (:mod:`gridaware.feeds.openadr3.vanish`).
+is not cancelled by that alone (:mod:`gridaware.feeds.vanish`).
 """
 
 import threading
@@ -25,11 +25,11 @@ from gridaware.feeds.openadr3.parsing import parse_document
 from gridaware.feeds.openadr3.presence import Me, Presence
 from gridaware.feeds.openadr3.reading_settings import rules_of
 from gridaware.feeds.openadr3.reporting import Reporting
-from gridaware.feeds.openadr3.revisions import Heard
 from gridaware.feeds.openadr3.settings import OpenAdr3Settings, check_url
 from gridaware.feeds.openadr3.standing import Standing
-from gridaware.feeds.openadr3.vanish import Missing, cancelled_by
+from gridaware.feeds.revisions import Heard
 from gridaware.feeds.secrets import read_secret
+from gridaware.feeds.vanish import Missing, cancelled_by
 
 __all__ = ["OpenAdr3"]
 

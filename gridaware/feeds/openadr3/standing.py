@@ -19,7 +19,7 @@ from gridaware.feeds.openadr3.asks import asks_of
 from gridaware.feeds.openadr3.listing import Programs
 from gridaware.feeds.openadr3.reading import EventReading, read_event, undrawn
 from gridaware.feeds.openadr3.reading_settings import Rules
-from gridaware.feeds.openadr3.revisions import Ask, Heard, event_name
+from gridaware.feeds.revisions import Ask, Heard, event_name
 
 __all__ = ["Standing"]
 

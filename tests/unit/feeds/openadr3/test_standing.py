@@ -15,9 +15,9 @@ from gridaware.feeds.kind import FeedContext, check_provenance
 from gridaware.feeds.memory import FeedMemory
 from gridaware.feeds.openadr3.listing import Programs
 from gridaware.feeds.openadr3.reading_settings import rules_of
-from gridaware.feeds.openadr3.revisions import Heard, event_name
 from gridaware.feeds.openadr3.settings import OpenAdr3Settings
 from gridaware.feeds.openadr3.standing import Standing
+from gridaware.feeds.revisions import Heard, event_name
 
 NOW = datetime(2026, 11, 30, 14, 0, tzinfo=UTC)
 GOOD: dict[str, Any] = {

@@ -1,8 +1,9 @@
 """What was heard, in the feed's memory: events by name, and what each asked for by revision.
 
-OpenADR 3 has no modification number, and its modification time may have a resolution of a second:
-a changed content is the next revision. An id may name another event after a restart of its server,
-so an event is named by its id and the time of its creation.
+For protocols that list what stands and number no changes (OpenADR 3 has no modification number, and
+its modification time may have a resolution of a second): a changed content is the next revision. An
+id may name another event after a restart of its server, so an event is named by its id and the time
+of its creation.
 """
 
 import base64
@@ -47,14 +48,14 @@ class Heard:
 
     Args:
         memory: of the feed.
-        vtn_url: what another server once said is no matter of this one's.
+        peer: URL of the server; what another one once said is no matter of this one's.
     """
 
-    def __init__(self, memory: FeedMemory, vtn_url: str) -> None:
+    def __init__(self, memory: FeedMemory, peer: str) -> None:
         self._memory = memory
-        self._vtn_url = vtn_url
+        self._peer = peer
         kept = memory.get("heard")
-        if not isinstance(kept, dict) or kept.get("vtn") != vtn_url:
+        if not isinstance(kept, dict) or kept.get("vtn") != peer:
             kept = {}
         self._events: dict[str, dict[str, Any]] = dict(kept.get("events", {}))
         self._asks: dict[str, list[Any]] = dict(kept.get("asks", {}))
@@ -70,6 +71,16 @@ class Heard:
         if interval not in draws:
             draws[interval] = random.uniform(-1, 1)  # noqa: S311 - it spreads load, no secret
         return float(draws[interval])
+
+    def note(self, name: str, key: str, value: float) -> float:
+        """Keep a number about an event, the first one that was noted; returns that one."""
+        notes = self._events[name].setdefault("notes", {})
+        return float(notes.setdefault(key, value))
+
+    def noted(self, name: str, key: str) -> float | None:
+        """What was noted about an event, also of one that is not listed; None = nothing."""
+        value = self._events.get(name, {}).get("notes", {}).get(key)
+        return None if value is None else float(value)
 
     def seen(self, names: Iterable[str], witness: str | None) -> None:
         """Note under which witness events are listed."""
@@ -122,7 +133,7 @@ class Heard:
             del self._events[name]
         _trim(self._events, EVENTS_AT_MOST)
         _trim(self._asks, ASKS_AT_MOST)
-        kept = {"vtn": self._vtn_url, "events": self._events, "asks": self._asks}
+        kept = {"vtn": self._peer, "events": self._events, "asks": self._asks}
         self._memory.put("heard", kept)
 
 

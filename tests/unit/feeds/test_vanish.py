@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridaware.feeds.openadr3.vanish import APART_SECONDS, Missing, cancelled_by
+from gridaware.feeds.vanish import APART_SECONDS, Missing, cancelled_by
 
 STANDS = {"a": "w", "b": "w"}
 
