@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from gridaware.domain.fixes_ieee2030 import FIXES as _IEEE2030
+
 __all__ = ["FIXES"]
 
 _SIGNING = {
@@ -149,5 +151,5 @@ _FEEDS = {
     "answer-too-late": "Check the network and the server behind the URL.",
 }
 
-FIXES: Mapping[str, str] = {**_SIGNING, **_EVENTS, **_LISTENER, **_FEEDS}
+FIXES: Mapping[str, str] = {**_SIGNING, **_EVENTS, **_LISTENER, **_FEEDS, **_IEEE2030}
 """Code → what to do. :mod:`gridaware.domain.fixes` merges it with the others."""

@@ -1,0 +1,1 @@
+"""IEEE 2030.5 (and CSIP-AUS): a device that follows the DERControls of a utility's server."""
