@@ -16,6 +16,7 @@ from gridaware.domain.eventjson import json_object, printable
 from gridaware.domain.programme import FeedSpec
 from gridaware.feeds import (  # noqa: F401 - they register themselves
     dnp3,
+    ercot,
     file,
     mapped,
     plain_mqtt,

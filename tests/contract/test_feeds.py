@@ -13,7 +13,7 @@ from feed_rigs import NOW, RIGS, SECRET, Rig, Said
 from gridaware.clock import ManualClock
 from gridaware.domain.event import event_id_of
 from gridaware.domain.eventjson import event_to_json
-from gridaware.domain.fixes_feeds import FIXES
+from gridaware.domain.fixes import FIXES
 from gridaware.domain.signal import EventKind, Quantity, Signal, TargetSpec
 from gridaware.feeds import FEED_KINDS
 from gridaware.feeds.kind import Feed, Hears, Hooks, Listens, Polls, Tells
