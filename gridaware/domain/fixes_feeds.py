@@ -144,7 +144,7 @@ _FEEDS = {
     "tell-unreachable": "Look at whether the status URL answers.",
     "tell-overflow": "Look at whether the status URL answers.",
     "peer-unreachable": "Check the URL, the network, and whether the server behind it runs.",
-    "peer-untrusted": "Compare `ca_file` with who signed the server's certificate, the host in the "
+    "peer-certificate": "Compare `ca_file` with who signed the server's certificate, the host in the "
     "URL with its names, and our certificate with what the server accepts.",
     "client-certificate": "Give the paths of a PEM certificate and of its key, without a password.",
     "answer-too-large": "Check that the URL is the right one.",

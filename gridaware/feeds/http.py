@@ -83,7 +83,7 @@ def exchange(
     Raises:
         TimedOut: the deadline passed (``answer-too-late``).
         Unavailable: no connection, or an answer that breaks off or is too large; one side does not
-            trust the other's certificate (``peer-untrusted``).
+            trust the other's certificate (``peer-certificate``).
     """
     guard = _Guard()
     timer = threading.Timer(deadline_seconds, guard.cut)
@@ -116,7 +116,7 @@ def exchange(
         if guard.is_cut:
             raise _late(url, deadline_seconds) from None
         if (said := _tls_fault(error)) is not None:
-            raise Unavailable("peer-untrusted", f"{host_of(url)}: {said}") from error
+            raise Unavailable("peer-certificate", f"{host_of(url)}: {said}") from error
         raise Unavailable("peer-unreachable", f"{host_of(url)}: {type(error).__name__}") from error
     finally:
         timer.cancel()

@@ -82,7 +82,7 @@ def test_without_one_or_with_a_strangers_it_refuses_us(
     for identity in (None, stranger):
         with pytest.raises(Unavailable) as refused:
             exchange("GET", url, ca_file=str(server_identity.ca), identity=identity)
-        assert refused.value.code == "peer-untrusted"
+        assert refused.value.code == "peer-certificate"
         assert "it ended the handshake" in str(refused.value)
 
 
@@ -99,7 +99,7 @@ def test_a_server_that_nobody_we_trust_vouches_for_is_told_nothing(
             ca_file=str(strange.ca),
             identity=identity_from(str(mine.certificate), str(mine.key)),
         )
-    assert refused.value.code == "peer-untrusted"
+    assert refused.value.code == "peer-certificate"
     assert "its certificate is not trusted" in str(refused.value)
 
 

@@ -724,7 +724,7 @@ def test_olp_56_a_certificate_that_nobody_we_trust_has_signed_is_refused(
         for more in ({}, {"ca_file": str(other)}):
             with pytest.raises(Unavailable) as caught:
                 site(**given, **more).poll()
-            assert caught.value.code == "peer-untrusted"
+            assert caught.value.code == "peer-certificate"
         assert stub.asked == []
         assert site(**given, ca_file=str(trusted)).poll() == []
     with pytest.raises(ConfigError):
