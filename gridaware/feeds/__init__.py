@@ -15,6 +15,7 @@ from gridaware.domain.errors import ConfigError, GridawareError
 from gridaware.domain.eventjson import json_object, printable
 from gridaware.domain.programme import FeedSpec
 from gridaware.feeds import (  # noqa: F401 - they register themselves
+    caiso,
     dnp3,
     ercot,
     file,
@@ -23,6 +24,7 @@ from gridaware.feeds import (  # noqa: F401 - they register themselves
     schedule,
     webhook,
 )
+from gridaware.feeds.dsx import kind as dsx  # noqa: F401 - it registers itself
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings
 from gridaware.feeds.openadr3 import kind as openadr3  # noqa: F401 - it registers itself
 
