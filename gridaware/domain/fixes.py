@@ -12,6 +12,7 @@ from gridaware.domain.fixes_feeds import FIXES as FEEDS
 from gridaware.domain.fixes_jobs import FIXES as JOBS
 from gridaware.domain.fixes_meters import FIXES as METERS
 from gridaware.domain.fixes_node import FIXES as NODE
+from gridaware.domain.fixes_openadr2 import FIXES as OPENADR2
 from gridaware.domain.fixes_openadr3 import FIXES as OPENADR3
 from gridaware.domain.fixes_pages import FIXES as PAGES
 from gridaware.domain.fixes_service import FIXES as SERVICE
@@ -70,7 +71,7 @@ _CLI = {
 
 _PARTS = (
     *(_CONFIG, _VALUES, _CLIENT, _CLI),
-    *(DEVICES, FEEDS, JOBS, METERS, NODE, OPENADR3, PAGES, SERVICE, SITE),
+    *(DEVICES, FEEDS, JOBS, METERS, NODE, OPENADR2, OPENADR3, PAGES, SERVICE, SITE),
 )
 FIXES: Mapping[str, str] = {code: fix for part in _PARTS for code, fix in part.items()}
 """Every code, or ending of codes, with its advice."""

@@ -1,0 +1,1 @@
+"""OpenADR 2.0b, profile of a VEN that polls."""
