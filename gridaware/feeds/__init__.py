@@ -25,6 +25,7 @@ from gridaware.feeds import (  # noqa: F401 - they register themselves
     webhook,
 )
 from gridaware.feeds.dsx import kind as dsx  # noqa: F401 - it registers itself
+from gridaware.feeds.ieee2030 import kind as ieee2030  # noqa: F401 - it registers itself
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings
 from gridaware.feeds.openadr3 import kind as openadr3  # noqa: F401 - it registers itself
 
