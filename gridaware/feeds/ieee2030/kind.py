@@ -32,8 +32,8 @@ from gridaware.feeds.vanish import Missing, cancelled_by
 
 __all__ = ["Ieee2030"]
 
-POLL_SECONDS = 15.0
-"""For everything that a walk asks."""
+POLL_SECONDS = 25.0
+"""For everything that a walk asks: shorter than what the runner takes for hung."""
 RESPOND_SECONDS = 5.0
 
 

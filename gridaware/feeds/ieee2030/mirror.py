@@ -68,21 +68,23 @@ class Mirror:
 
     def take(self, telemetry: FeedTelemetry) -> None:
         """Take one sample of the site."""
-        now = self._time.now(telemetry.at)
-        number = math.floor(now / self._seconds)
-        interval = self._interval
-        if interval is None or number != interval.number:
-            if interval is not None:
-                self._close(interval)
-            interval = self._interval = _Interval(number)
+        self._count(telemetry)
+        number = math.floor(self._time.now(telemetry.at) / self._seconds)
+        if self._interval is None or number != self._interval.number:
+            if self._interval is not None:
+                self._close(self._interval)
+            self._interval = _Interval(number)
+
+    def _count(self, telemetry: FeedTelemetry) -> None:
+        """Add what was drawn since the sample before, which stood until this one."""
         last, self._last = self._last, (telemetry.seconds, telemetry.site_watts)
-        if last is None or last[1] is None:
+        if self._interval is None or last is None or last[1] is None:
             return
         passed = telemetry.seconds - last[0]
         if 0 < passed <= GAP_SECONDS:
-            interval.seen_seconds += passed
-            interval.joules += last[1] * passed
-            interval.good &= telemetry.quality == "good"
+            self._interval.seen_seconds += passed
+            self._interval.joules += last[1] * passed
+            self._interval.good &= telemetry.quality == "good"
 
     def send(self, calls: Callable[[], Calls], list_href: str) -> None:
         """Post the readings that wait.

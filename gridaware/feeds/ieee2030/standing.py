@@ -43,6 +43,7 @@ from gridaware.feeds.revisions import Ask, Heard, event_name
 
 __all__ = ["Standing"]
 
+ENDED = (Status.CANCELLED, Status.SUPERSEDED)
 TOLD_AT_MOST = 5000
 HELD_AT_MOST = 2000
 RAW_AT_MOST = 4096
@@ -165,7 +166,8 @@ class Standing:
             self._hold_unreadable(element, listed)
             return None
         name = event_name(control.mrid, str(control.created))
-        self._note_faults(name, control.modes, element)
+        if control.status not in ENDED:  # what was taken back need not be understood
+            self._note_faults(name, control.modes, element)
         return control
 
     def _default(self, element: Element | None, name: str) -> Default | None:

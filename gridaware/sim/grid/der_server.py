@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
 from gridaware.clock import Clock, SystemClock
+from gridaware.sim.grid.der_quirks import Quirk
 
 __all__ = ["DerServer", "Quirk", "TlsFiles"]
 
@@ -28,44 +28,6 @@ BODY_AT_MOST = 1 << 20
 SLOW_SECONDS = 3.0
 DRIP_SECONDS = 0.2
 PAGE = 255
-
-
-class Quirk(StrEnum):
-    """One deviation; any number may be on at a time, and be switched while the server runs."""
-
-    TRUNCATED = "truncated"
-    """A list of more than one item holds one less than it says, and no page has the rest."""
-    SMALL_PAGES = "small-pages"
-    """A page holds two items at most, whatever was asked."""
-    REPEATED_PAGE = "repeated-page"
-    """Pages of two, and always the first."""
-    CLOCK_OFF = "clock-off"
-    """Its clock is an hour ahead, and its controls are in that time."""
-    CLOCK_RESET = "clock-reset"
-    """Its clock began anew in 1970."""
-    NO_TIME = "no-time"
-    ERRORS = "errors"
-    """Lists of controls are answered 500."""
-    HTML = "html"
-    """A proxy's error page, with 200."""
-    SLOW = "slow"
-    """Each answer takes three seconds."""
-    DRIPPING = "dripping"
-    """An answer comes a byte every fifth of a second."""
-    NO_MULTIPLIER = "no-multiplier"
-    """Powers have a value and no multiplier."""
-    UNVERSIONED = "unversioned"
-    """The vocabulary of CSIP-AUS without its version."""
-    OTHER_VOCABULARY = "other-vocabulary"
-    """A version of CSIP-AUS that is yet to come."""
-    OLD_VOCABULARY = "old-vocabulary"
-    """The vocabulary of SEP 2.0, before it became IEEE 2030.5."""
-    LINKS_ELSEWHERE = "links-elsewhere"
-    """The controls are on another host."""
-    RESPONSES_FAIL = "responses-fail"
-    """A response is answered 500."""
-    RESPONSES_REFUSED = "responses-refused"
-    """A response is answered 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +94,7 @@ class DerServer:
         self.programs: dict[str, _Program] = {}
         self.lock = threading.RLock()
         self.tls = tls is not None
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Bound", (_Handler,), {"grid": self})
-        )
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), type("Bound", (_Handler,), {"grid": self}))
         if tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -250,6 +209,13 @@ class DerServer:
 
     def _find(self, mrid: str) -> _Control:
         return next(p.controls[mrid] for p in self.programs.values() if mrid in p.controls)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a handshake that failed, or of a client that hung up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
