@@ -1,5 +1,6 @@
 """The IEEE 2030.5 client against a server that is wrong in every way seen in the field."""
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,7 +61,11 @@ class Site:
     def poll(self, after_seconds: float = 0.0) -> dict[str, Signal]:
         """By the beginning of the source id: mRIDs of these tests have two characters."""
         self.clock.advance(after_seconds)
-        return {signal.source_id[:2]: signal for signal in self.feed.poll()}
+        signals = self.feed.poll()
+        for thread in threading.enumerate():  # answers wait for nobody, and nobody for them
+            if thread.name == "feed-utility-respond":
+                thread.join(10)
+        return {signal.source_id[:2]: signal for signal in signals}
 
     def fails(self, after_seconds: float = 0.0) -> str:
         with pytest.raises(Unavailable) as caught:
@@ -325,11 +330,13 @@ def test_a_server_that_forgot_us_cancels_nothing(server: DerServer, site: Sites)
     for _ in range(5):
         assert ours.fails(60) == "ieee2030-not-listed"
     # Another device gets our old number: it is not us.
-    server.add_device("1" * 40)
-    server.add_device("2" * 40)
+    for number in (1, 2):
+        server.add_device(f"{number}" * 40)
     assert ours.fails(60) == "ieee2030-not-listed"
-    server.add_device(ours.feed.lfdi)
-    for _ in range(3):  # known again, by another name: what it no longer lists is held
+    server.forget_devices()
+    for lfdi in ("1" * 40, ours.feed.lfdi):
+        server.add_device(lfdi)
+    for _ in range(3):  # it knows us anew, under our old number: what it no longer lists is held
         assert request(ours.poll(90)["A1"])
 
 
@@ -411,6 +418,27 @@ def test_one_bad_control_hides_no_other(server: DerServer, site: Sites) -> None:
     assert sorted(ours.poll()) == ["A1", "A3"]
     ours.poll(30)
     assert ours.refused == ["ieee2030-control"]
+
+
+def test_one_bad_program_hides_no_other_and_holds_what_it_asked(
+    server: DerServer, site: Sites
+) -> None:
+    server.add_program("F2", primacy=1)
+    add(server, "A1")
+    add(server, "A2", program="F2")
+    ours = site()
+    ours.poll()
+    server.programs["F2"].primacy = 300
+    for _ in range(3):
+        got = ours.poll(60)
+        assert request(got["A1"])
+        assert request(got["A2"])
+    assert ours.refused == ["ieee2030-control"]
+
+
+def test_a_control_of_more_than_ten_years_has_no_end(server: DerServer, site: Sites) -> None:
+    add(server, "A1", seconds=2**32 - 1)
+    assert request(site().poll()["A1"]).end is None
 
 
 # Programs and defaults ---------------------------------------------------------------------------

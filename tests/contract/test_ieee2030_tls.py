@@ -1,5 +1,6 @@
 """The IEEE 2030.5 client over real mutual TLS: each side is who it says, or nothing is heard."""
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -82,6 +83,9 @@ def test_a_limit_comes_over_mutual_tls(server: DerServer, open_feed: Opens) -> N
     (signal,) = open_feed(server).poll()
     assert signal.request is not None
     assert signal.request.target.value == 250_000
+    for thread in threading.enumerate():
+        if thread.name == "feed-utility-respond":
+            thread.join(10)
     assert server.responses[0]["status"] == "1"
 
 

@@ -9,14 +9,13 @@ again: one that says "subscription cancelled" was seen to carry a control that w
 import threading
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from gridaware.control.ports import FeedReport, FeedTelemetry
 from gridaware.domain.errors import ConfigError, GridawareError, InvalidInput, Refused, Unavailable
 from gridaware.domain.signal import Signal
 from gridaware.feeds.http import identity_from
-from gridaware.feeds.ieee2030.client import MEDIA, Client
+from gridaware.feeds.ieee2030.client import MEDIA, Calls, Client
 from gridaware.feeds.ieee2030.identity import lfdi_of_file
 from gridaware.feeds.ieee2030.mirror import Mirror
 from gridaware.feeds.ieee2030.parsing import parse_document
@@ -85,12 +84,11 @@ class Ieee2030(Feed[Ieee2030Settings]):
             if seconds < self._not_before_seconds and not self._notified.is_set():
                 return self._signals
             self._notified.clear()
-            calls = partial(self._client.by, RESPOND_SECONDS)
             tree = self._walk.read(self._client.by(POLL_SECONDS))
             self._signals = self._conclude(tree, received_at, seconds)
             self._not_before_seconds = seconds + self._wait_seconds(tree)
             self._mirror_href = tree.mirror_href
-            self._responses.flush(calls)
+            self._respond()
             return self._signals
 
     def _conclude(self, tree: Tree, received_at: datetime, seconds: float) -> list[Signal]:
@@ -104,6 +102,21 @@ class Ieee2030(Feed[Ieee2030Settings]):
             self._missing, standing.seen_under, standing.listed, tree.witness, seconds
         )
         return standing.conclude(gone, tree.witness, received_at, seconds)
+
+    def _respond(self) -> None:
+        """Answer on a thread of its own: what is asked waits for nobody who is slow to listen."""
+        if not self._responses.waiting:
+            self._responses.keep()
+            return
+        threading.Thread(
+            target=self._responses.flush,
+            args=(self._calls,),
+            name=f"feed-{self.context.feed_id}-respond",
+            daemon=True,
+        ).start()
+
+    def _calls(self) -> Calls:
+        return self._client.by(RESPOND_SECONDS)
 
     def _wait_seconds(self, tree: Tree) -> float:
         """How long the server's own poll rate has us wait beyond our cadence."""
@@ -143,7 +156,7 @@ class Ieee2030(Feed[Ieee2030Settings]):
         name = self._standing.names.get(report.event.source_id)
         if name is not None:
             self._responses.told(name, report.status, self._time.now(report.at))
-            self._responses.flush(partial(self._client.by, RESPOND_SECONDS))
+            self._responses.flush(self._calls)
 
     # Reports ----------------------------------------------------------------------------------
 
@@ -155,7 +168,7 @@ class Ieee2030(Feed[Ieee2030Settings]):
         """
         if self._mirror is not None:
             self._mirror.take(telemetry)
-            self._mirror.send(partial(self._client.by, RESPOND_SECONDS), self._mirror_href)
+            self._mirror.send(self._calls, self._mirror_href)
 
     # Parses -----------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class Mirror:
         self._waiting: deque[bytes] = deque(maxlen=WAITING_AT_MOST)
         self._href = ""
         self._refused = False
+        self._not_before_seconds = float("-inf")
 
     def take(self, telemetry: FeedTelemetry) -> None:
         """Take one sample of the site."""
@@ -87,11 +88,21 @@ class Mirror:
             self._interval.good &= telemetry.quality == "good"
 
     def send(self, calls: Callable[[], Calls], list_href: str) -> None:
-        """Post the readings that wait.
+        """Post the readings that wait, and after a failure not before an interval has passed.
 
         Raises:
             Unavailable: one could not be delivered; it is tried again with a later sample.
         """
+        now = 0.0 if self._last is None else self._last[0]
+        if now < self._not_before_seconds:
+            return
+        try:
+            self._send(calls, list_href)
+        except Unavailable:
+            self._not_before_seconds = now + self._seconds
+            raise
+
+    def _send(self, calls: Callable[[], Calls], list_href: str) -> None:
         for _ in range(POSTS_AT_MOST):
             if not self._waiting or not list_href or self._refused:
                 return

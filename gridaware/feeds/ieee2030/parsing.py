@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from gridaware.domain.errors import InvalidInput
+from gridaware.domain.signal import SECONDS_ABSURD
 from gridaware.feeds.ieee2030.modes import Mode
 from gridaware.feeds.ieee2030.reading import Control, Status, read_control, read_default
 from gridaware.feeds.ieee2030.settings import ReadingSettings, rules_of
@@ -83,7 +84,9 @@ def _controls(root: Element) -> Iterator[Element]:
 
 def _rows(control: Control, now: datetime) -> Iterator[ParsedRow]:
     start = instant_of(control.start)
-    end = instant_of(control.start + control.seconds)
+    end = None
+    if control.seconds <= SECONDS_ABSURD:
+        end = instant_of(control.start + control.seconds)
     gone = _GONE.get(control.status, "")
     if gone or not control.modes:
         disposition = Disposition.ACT if gone else Disposition.ADVISORY
@@ -96,7 +99,7 @@ def _rows(control: Control, now: datetime) -> Iterator[ParsedRow]:
             yield row
         elif not control.for_us:
             yield _informing(row, "for devices of another category")
-        elif end <= now:
+        elif end is not None and end <= now:
             yield ParsedRow(
                 row.id, start, end, row.type, row.value, Disposition.REFUSED, "over", row.target
             )

@@ -106,7 +106,7 @@ def read_control(element: Element, rules: Rules) -> Control:
         modes=modes_of(child(element, "DERControlBase"), rules),
         reply_to=element.attributes.get("replyTo", "")[:HREF_AT_MOST],
         response_required=_bits(element.attributes.get("responseRequired", "00")),
-        raw=text_of(element)[:RAW_AT_MOST],
+        raw=_raw(element),
     )
 
 
@@ -118,7 +118,7 @@ def read_default(element: Element, rules: Rules) -> Default:
     """
     _check_name(element, "DefaultDERControl")
     modes = modes_of(child(element, "DERControlBase"), rules)
-    return Default(_mrid(element), modes, text_of(element)[:RAW_AT_MOST])
+    return Default(_mrid(element), modes, _raw(element))
 
 
 def reply_of(element: Element) -> tuple[str, str, int]:
@@ -139,6 +139,10 @@ def _check_name(element: Element, name: str) -> None:
 
 def _mrid(element: Element) -> str:
     return hexadecimal(child(element, "mRID").text, 32, "the mRID").upper()
+
+
+def _raw(element: Element) -> str:
+    return text_of(element).encode()[:RAW_AT_MOST].decode(errors="ignore")
 
 
 def _for_us(element: Element, rules: Rules) -> bool:

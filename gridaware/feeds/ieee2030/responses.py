@@ -146,6 +146,11 @@ class Responses:
                 return
             self._due(name, answer, server_now)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to post."""
+        return bool(self._pending)
+
     def flush(self, calls: Callable[[], Calls]) -> None:
         """Post what is due, oldest first; what cannot be delivered now waits. Never raises."""
         if not self._sending.acquire(blocking=False):
@@ -154,7 +159,20 @@ class Responses:
             self._flush(calls)
         finally:
             self._sending.release()
-            self._keep()
+            self.keep()
+
+    def keep(self) -> None:
+        """Make it durable."""
+        with self._lock:
+            records = {
+                name: [r.mrid, r.reply_to, r.required, list(r.sent), r.fate]
+                for name, r in self._records.items()
+            }
+            kept: dict[str, Any] = {"records": records, "pending": [list(p) for p in self._pending]}
+        try:
+            self._memory.put("responses", kept)
+        except GridawareError as error:
+            self._alarm(error)
 
     # ------------------------------------------------------------------------------------------
 
@@ -199,18 +217,6 @@ class Responses:
             told = f"a response could not be delivered: {error.message}"
             self._alarm(Unavailable("ieee2030-response-late", told))
         self._late = True
-
-    def _keep(self) -> None:
-        with self._lock:
-            records = {
-                name: [r.mrid, r.reply_to, r.required, list(r.sent), r.fate]
-                for name, r in self._records.items()
-            }
-            kept: dict[str, Any] = {"records": records, "pending": [list(p) for p in self._pending]}
-        try:
-            self._memory.put("responses", kept)
-        except GridawareError as error:
-            self._alarm(error)
 
     def _load(self, kept: dict[str, Any]) -> None:
         for name, (mrid, reply_to, required, sent, fate) in kept.get("records", {}).items():

@@ -14,7 +14,7 @@ from functools import partial
 from gridaware.domain.advisory import Advisory, AdvisoryQuality
 from gridaware.domain.errors import GridawareError, InvalidInput
 from gridaware.domain.eventjson import printable
-from gridaware.domain.signal import EventRequest, Signal
+from gridaware.domain.signal import SECONDS_ABSURD, EventRequest, Signal
 from gridaware.feeds.ids import source_id
 from gridaware.feeds.ieee2030.modes import OFF, Mode, Rules
 from gridaware.feeds.ieee2030.parsing import instant_of
@@ -95,6 +95,8 @@ class Standing:
         self._unclear = set()
         listed: set[str] = set()
         programs = {}
+        for fault, element in tree.faults:
+            self._refuse(fault, element)
         for each in tree.programs:
             program = self._program(each, listed, now)
             programs[each.mrid] = program
@@ -254,9 +256,13 @@ class Standing:
                     self._time.ours(instant_of(round(t, 3)))
                     for t in (piece.window.start, piece.window.end)
                 )
-                request = EventRequest(start, end, piece.target, priority=piece.priority)
+                for_ever = (end - start).total_seconds() > SECONDS_ABSURD
+                request = EventRequest(
+                    start, None if for_ever else end, piece.target, priority=piece.priority
+                )
             except InvalidInput as error:
                 self._refuse_text(error, control.raw)
+                self._unclear.add(piece.control)
                 continue
             if end > now:
                 parts = (OFF,) if piece.bears_on == OFF else ()

@@ -44,6 +44,8 @@ class Tree:
     """How often the server wants to be asked, as far as it says."""
     mirror_href: str
     """Of the MirrorUsagePointList; empty = there is none."""
+    faults: tuple[tuple[InvalidInput, Element], ...] = ()
+    """Programs that could not be read."""
 
 
 class Walk:
@@ -72,6 +74,7 @@ class Walk:
         device = self._device(calls, _href(capability, "EndDeviceListLink"))
         programs: dict[str, ProgramTree] = {}
         marks: list[str] = []
+        faults: list[tuple[InvalidInput, Element]] = []
         rates: list[int] = []
         for href in self._program_lists(calls, device):
             page = calls.whole_list(href, "DERProgramList")
@@ -80,19 +83,27 @@ class Walk:
                 if len(marks) >= PROGRAMS_AT_MOST:
                     told = f"there are more than {PROGRAMS_AT_MOST} DER programs"
                     raise InvalidInput("ieee2030-control", told)
-                program = self._program(calls, element, rates)
-                programs.setdefault(program.mrid, program)
-                marks.append(f"{program.mrid} {element.attributes.get('href')}")
+                try:
+                    mrid, primacy = _program_names(element)
+                except InvalidInput as error:
+                    faults.append((error, element))
+                    continue
+                marks.append(f"{mrid} {element.attributes.get('href')}")
+                if mrid not in programs:
+                    programs[mrid] = self._program(calls, element, mrid, primacy, rates)
         if len(programs) > PROGRAMS_AT_MOST:
             raise InvalidInput(
                 "ieee2030-control", f"there are more than {PROGRAMS_AT_MOST} programs"
             )
-        said = json.dumps([self._device_href, self._lfdi, sorted(marks)])
+        changed = device.find("changedTime")  # of one that was registered anew, another
+        known_as = [self._device_href, self._lfdi, "" if changed is None else changed.text]
+        said = json.dumps([*known_as, *sorted(marks)])
         return Tree(
             tuple(programs.values()),
             hashlib.sha256(said.encode()).hexdigest()[:16],
             min(rates, default=None),
             _href(capability, "MirrorUsagePointListLink"),
+            tuple(faults),
         )
 
     def _measure(self, calls: Calls, href: str) -> None:
@@ -154,9 +165,9 @@ class Walk:
                 seen.add(found)
                 yield found
 
-    def _program(self, calls: Calls, element: Element, rates: list[int]) -> ProgramTree:
-        mrid = hexadecimal(child(element, "mRID").text, 32, "the mRID").upper()
-        primacy = whole(child(element, "primacy"), 0, 255)
+    def _program(
+        self, calls: Calls, element: Element, mrid: str, primacy: int, rates: list[int]
+    ) -> ProgramTree:
         href = _href(element, "DERControlListLink") or _href(element, "ActiveDERControlListLink")
         controls: tuple[Element, ...] = ()
         if href:
@@ -169,6 +180,11 @@ class Walk:
             if reply.status != 404:
                 default = calls.read(reply, default_href, "DefaultDERControl")
         return ProgramTree(mrid, primacy, controls, default)
+
+
+def _program_names(element: Element) -> tuple[str, int]:
+    mrid = hexadecimal(child(element, "mRID").text, 32, "the mRID").upper()
+    return mrid, whole(child(element, "primacy"), 0, 255)
 
 
 def _href(element: Element, link: str) -> str:

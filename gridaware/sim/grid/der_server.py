@@ -89,8 +89,8 @@ class DerServer:
         """What clients answered: mRID, status, LFDI, and the path it came to."""
         self.mirrored: list[tuple[str, str]] = []
         """(path, body) of what clients reported."""
-        self.devices: dict[str, str] = {}
-        """LFDI → number."""
+        self.devices: dict[str, tuple[str, int]] = {}
+        """LFDI → number, and when it was registered."""
         self.programs: dict[str, _Program] = {}
         self.lock = threading.RLock()
         self.tls = tls is not None
@@ -138,7 +138,7 @@ class DerServer:
     def add_device(self, lfdi: str) -> None:
         """Register a device."""
         with self.lock:
-            self.devices[lfdi.upper()] = str(len(self.devices) + 1)
+            self.devices[lfdi.upper()] = (str(len(self.devices) + 1), self.now)
 
     def forget_devices(self) -> None:
         """Come back from a restart without knowing any device."""
@@ -318,7 +318,7 @@ class _Site:
     def _devices(self) -> dict[str, str]:
         """Number → LFDI of the devices that the client may see."""
         shown = self._grid.devices.items()
-        return {n: lfdi for lfdi, n in shown if self._lfdi in {None, lfdi}}
+        return {number: lfdi for lfdi, (number, _) in shown if self._lfdi in {None, lfdi}}
 
     def _device(self, parts: list[str], query: dict[str, list[str]]) -> Answered:
         devices = self._devices()
@@ -344,7 +344,7 @@ class _Site:
         here = f"/edev/{number}"
         return (
             f'<EndDevice href="{here}"><lFDI>{lfdi.lower()}</lFDI><sFDI>0</sFDI>'
-            "<changedTime>1796083200</changedTime><enabled>true</enabled>"
+            f"<changedTime>{self._grid.devices[lfdi][1]}</changedTime><enabled>true</enabled>"
             f'<FunctionSetAssignmentsListLink href="{here}/fsa" all="1"/></EndDevice>'
         )
 
