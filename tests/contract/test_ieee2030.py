@@ -578,6 +578,17 @@ def test_only_what_is_wanted_is_answered(server: DerServer, site: Sites) -> None
     assert sorted(ours.answers()) == [("A2", 2), ("A3", 1)]
 
 
+def test_who_asks_for_the_customers_choice_alone_hears_of_an_opting_out(
+    server: DerServer, site: Sites
+) -> None:
+    add(server, "A1", required="04")
+    ours = site()
+    signal = ours.poll()["A1"]
+    for status in ("active", "opted-out"):
+        ours.tell(signal, status)
+    assert ours.answers() == [("A1", 8)]
+
+
 @pytest.mark.parametrize(("status", "answer"), [(2, 6), (3, 6), (4, 7)])
 def test_what_the_server_took_back_is_answered_as_that(
     server: DerServer, site: Sites, status: int, answer: int

@@ -1,9 +1,10 @@
 """What a DERControlBase asks, mode by mode, and which of it a load follows. Pure.
 
-The standard's own modes speak of generation: ``opModMaxLimW`` is the greatest *output* as a share
-of ``setMaxW``, and a negative ``opModFixedW`` is a rate of charging. What a server means by them
-for a load is agreed with it and stands in the settings; alone the import limit of CSIP-AUS means a
-load by its definition. What is not agreed on informs, and moves nothing.
+Modes that limit what is drawn are the import limits of CSIP-AUS (``opModImpLimW``) and of the 2023
+edition (``opModMaxLimWAbsorb``). Those of the 2018 edition speak of generation: ``opModMaxLimW`` is
+the greatest *output* as a share of ``setMaxW``, a negative ``opModFixedW`` is a rate of charging;
+what a server means by them for a load is agreed with it. One mode limits the site, by its settings;
+the others inform, and move nothing.
 """
 
 from dataclasses import dataclass
@@ -20,15 +21,23 @@ __all__ = ["LIMIT", "OFF", "Meaning", "Mode", "Rules", "modes_of"]
 LIMIT, OFF = "limit", "off"
 """What a mode bears on; a newer control supersedes an older one in what both bear on."""
 DISCONNECTS = ("opModEnergize", "opModConnect")
-PERCENTS = {"opModMaxLimW": (0, 10_000), "opModFixedW": (-10_000, 10_000)}
-"""In hundredths of a percent."""
-POWERS = {
-    ("opModTargetW", SEP),
-    ("opModImpLimW", CSIPAUS),
-    ("opModExpLimW", CSIPAUS),
-    ("opModGenLimW", CSIPAUS),
-    ("opModLoadLimW", CSIPAUS),
+PERCENTS = {
+    "opModMaxLimW": (0, 10_000),
+    "opModMaxLimPctWAbsorb": (0, 10_000),
+    "opModFixedW": (-10_000, 10_000),
 }
+"""In hundredths of a percent."""
+_SIGNED, _UNSIGNED = (-(2**15), 2**15 - 1), (0, 2**16 - 1)
+POWERS = {
+    ("opModTargetW", SEP): _SIGNED,
+    ("opModMaxLimWAbsorb", SEP): _UNSIGNED,
+    ("opModMaxLimWInject", SEP): _UNSIGNED,
+    ("opModImpLimW", CSIPAUS): _SIGNED,
+    ("opModExpLimW", CSIPAUS): _SIGNED,
+    ("opModGenLimW", CSIPAUS): _SIGNED,
+    ("opModLoadLimW", CSIPAUS): _SIGNED,
+}
+"""Least and most of the value, before its multiplier."""
 CONSUMES_BELOW_ZERO = ("opModFixedW", "opModTargetW")
 """Set points of output: a load follows them as far as they are zero or less."""
 
@@ -83,11 +92,14 @@ def modes_of(base: Element, rules: Rules) -> tuple[Mode, ...]:
     modes = []
     for element in base.children:
         name = printable(element.name, 64)
-        if name == "rampTms":  # how fast, not what: the site ramps by its own limits
+        # How fast, not what: the site ramps by its own limits. And a mark of the 2023 edition.
+        if name == "rampTms" or name.endswith("_r2_3"):
             continue
         try:
             value, unit = _value(element)
             meaning = _meaning(name, value, rules)
+            if element.attributes.get("disabled") in {"true", "1"}:
+                meaning = _disabled(meaning)
         except InvalidInput as error:
             value, unit = None, ""
             meaning = Meaning(Disposition.REFUSED, error.message, code=error.code)
@@ -97,8 +109,9 @@ def modes_of(base: Element, rules: Rules) -> tuple[Mode, ...]:
 
 def _value(element: Element) -> tuple[float | bool | None, str]:
     name = element.name
-    if (name, element.space) in POWERS:
-        return _watts(element), "W"
+    limits = POWERS.get((name, element.space))
+    if limits is not None:
+        return _watts(element, *limits), "W"
     if element.space not in {SEP, CSIPAUS}:
         raise InvalidInput("ieee2030-namespace", f"{name} is of a vocabulary that is not known")
     if element.space == SEP and name in PERCENTS:
@@ -109,15 +122,22 @@ def _value(element: Element) -> tuple[float | bool | None, str]:
     return None, ""
 
 
-def _watts(element: Element) -> float:
+def _watts(element: Element, least: int, most: int) -> float:
     """Value times ten to the power of the multiplier, which no default stands in for."""
     code = "ieee2030-power"
-    value = whole(child(element, "value", code), -(2**15), 2**15 - 1, code)
+    value = whole(child(element, "value", code), least, most, code)
     multiplier = whole(child(element, "multiplier", code), -9, 9, code)
     watts = float(value * 10**multiplier) if multiplier >= 0 else value / 10**-multiplier
     if abs(watts) > WATTS_ABSURD:
         raise InvalidInput(code, f"{element.name} is {watts:g} W, above 100 GW")
     return watts
+
+
+def _disabled(meaning: Meaning) -> Meaning:
+    """Of a mode that is switched off (2023 edition): it supersedes, and asks for nothing."""
+    if meaning.disposition is not Disposition.ACT:
+        return meaning
+    return Meaning(Disposition.ACT, "disabled: asks for nothing")
 
 
 def _meaning(name: str, value: float | bool | None, rules: Rules) -> Meaning:

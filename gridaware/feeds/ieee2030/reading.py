@@ -12,6 +12,7 @@ from gridaware.feeds.ieee2030.numbers import child, hexadecimal, whole_of
 from gridaware.feeds.ieee2030.xml import Element, text_of
 
 __all__ = [
+    "CUSTOMER",
     "RECEIVED",
     "SPECIFIC",
     "Control",
@@ -22,8 +23,9 @@ __all__ = [
     "reply_of",
 ]
 
-RECEIVED, SPECIFIC = 0x01, 0x02
-"""Bits of ``responseRequired``: that it came; that it began, ended, was cancelled, and so on."""
+RECEIVED, SPECIFIC, CUSTOMER = 0x01, 0x02, 0x04
+"""Bits of ``responseRequired``: that it came; that it began, ended, was cancelled, and so on; that
+the customer opted out."""
 SPREAD_SECONDS_AT_MOST = 3600
 TIME_AT_MOST = 2**40
 RAW_AT_MOST = 32 * 1024

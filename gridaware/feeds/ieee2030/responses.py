@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 from gridaware.domain.errors import GridawareError, Refused, Unavailable
 from gridaware.domain.eventjson import printable
 from gridaware.feeds.ieee2030.client import Calls
-from gridaware.feeds.ieee2030.reading import RECEIVED, SPECIFIC
+from gridaware.feeds.ieee2030.reading import CUSTOMER, RECEIVED, SPECIFIC
 from gridaware.feeds.ieee2030.xml import NAMESPACE
 from gridaware.feeds.memory import FeedMemory
 
@@ -181,6 +181,8 @@ class Responses:
         if record is None or not record.reply_to or status in record.sent:
             return
         wanted = RECEIVED if status is Answered.RECEIVED else SPECIFIC
+        if status in _OUT:  # a customer's choice, which is never kept from a server that asks
+            wanted |= CUSTOMER
         record.sent.append(int(status))
         if record.required & wanted:
             self._pending.append((record.reply_to, record.mrid, int(status), int(server_now)))

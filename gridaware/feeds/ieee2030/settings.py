@@ -13,18 +13,26 @@ __all__ = ["Ieee2030Settings", "ReadingSettings", "check_url", "rules_of"]
 
 File = Annotated[str, Field(min_length=1, max_length=1000)]
 Url = Annotated[str, Field(min_length=1, max_length=2000)]
-LimitMode = Literal["opModImpLimW", "opModLoadLimW", "opModMaxLimW", "opModFixedW", "opModTargetW"]
+LimitMode = Literal[
+    "opModImpLimW",
+    "opModLoadLimW",
+    "opModMaxLimWAbsorb",
+    "opModMaxLimPctWAbsorb",
+    "opModMaxLimW",
+    "opModFixedW",
+    "opModTargetW",
+]
 
 
 class ReadingSettings(FeedSettings):
     """How controls are read."""
 
     limit_by: LimitMode = "opModImpLimW"
-    """The mode that limits the site; every other one only informs. By their definition all but the
-    two of CSIP-AUS (``opModImpLimW`` and ``opModLoadLimW``) speak of generation: take one of them
+    """The mode that limits the site; every other one only informs. By their definition
+    ``opModMaxLimW``, ``opModFixedW`` and ``opModTargetW`` speak of generation: take one of them
     where the server's owner says that it means this load."""
     rated_kw: float | None = Field(default=None, gt=0, le=1e8)
-    """What 100 % of ``opModMaxLimW`` and ``opModFixedW`` is; unset = they only inform."""
+    """What 100 % of the modes that are shares is; unset = they only inform."""
     disconnects: bool = False
     """Whether ``opModEnergize`` and ``opModConnect``, where false, ask for 0 kW."""
     device_category: str | None = Field(default=None, pattern=r"^[0-9A-Fa-f]{1,8}$")

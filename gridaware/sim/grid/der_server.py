@@ -300,7 +300,12 @@ class _Site:
         if parts == ["dcap"]:
             return self._page("DeviceCapability", "/dcap", self._capability())
         if parts == ["tm"]:
-            return self._page("Time", "/tm", f"<currentTime>{self._grid.now}</currentTime>")
+            content = (
+                f"<currentTime>{self._grid.now}</currentTime><dstEndTime>0</dstEndTime>"
+                "<dstOffset>0</dstOffset><dstStartTime>0</dstStartTime><quality>4</quality>"
+                "<tzOffset>0</tzOffset>"
+            )
+            return self._page("Time", "/tm", content)
         if parts[:1] == ["edev"]:
             return self._device(parts[1:], query)
         return self._program(parts, query)
@@ -359,7 +364,7 @@ class _Site:
         program = grid.programs[parts[1]]
         if parts[2] == "dderc" and program.default is not None:
             base = self._base(program.default)
-            return self._page("DefaultDERControl", "", f"<mRID>{program.mrid}D</mRID>{base}")
+            return self._page("DefaultDERControl", "", f"<mRID>{program.mrid}DD</mRID>{base}")
         if parts[2] != "derc":
             return 404, "", {}
         if Quirk.ERRORS in grid.quirks:

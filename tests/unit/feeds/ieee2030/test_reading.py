@@ -178,6 +178,23 @@ def test_a_load_takes_the_consuming_side_of_a_set_point_of_output() -> None:
     assert (refused.disposition, watts(refused)) == (Disposition.REFUSED, None)
 
 
+def test_the_2023_edition_limits_what_is_absorbed() -> None:
+    watts_of = (
+        "<opModMaxLimWAbsorb><multiplier>1</multiplier><value>{}</value></opModMaxLimWAbsorb>"
+    )
+    assert watts(one(watts_of.format(65_535), limit_by="opModMaxLimWAbsorb")) == 655_350.0
+    assert one(watts_of.format(-1)).disposition is Disposition.REFUSED  # it is unsigned
+    share = "<DERControlBase_r2_3/><opModMaxLimPctWAbsorb>2500</opModMaxLimPctWAbsorb>"
+    row = one(share, limit_by="opModMaxLimPctWAbsorb", rated_kw=400.0)
+    assert (watts(row), row.value) == (100_000.0, 25.0)
+
+
+def test_a_mode_that_is_disabled_asks_for_nothing() -> None:
+    limit = LIMIT.format(1, 5).replace("<c:opModImpLimW>", '<c:opModImpLimW disabled="true">')
+    row = one(limit)
+    assert (row.disposition, row.target) == (Disposition.ACT, None)
+
+
 def test_a_power_where_a_percentage_belongs_is_refused() -> None:
     base = "<opModMaxLimW><multiplier>0</multiplier><value>5000</value></opModMaxLimW>"
     row = one(base, limit_by="opModMaxLimW", rated_kw=100.0)
