@@ -35,5 +35,38 @@ _EVENTS = {
     "percent (20) or share (0.2).",
 }
 
-FIXES: Mapping[str, str] = {**_XML, **_EVENTS}
+_SERVER = {
+    "openadr2-url": "Use an https URL; plain http is allowed to this machine alone.",
+    "openadr2-ca-file": "Check the path, and that the file is a certificate in PEM.",
+    "openadr2-http": "Look at the server's log, and whether `vtn_url` ends where the names of "
+    "services follow.",
+    "openadr2-refused": "Look up the response code, and ask whoever runs the server.",
+    "openadr2-not-registered": "Have the operator of the server register the `ven_name`, and the "
+    "certificate where it wants one.",
+    "openadr2-put-out": "Ask the operator why; we register again five minutes later.",
+    "openadr2-server-restarted": "Compare the events that stand with the operator's, and cancel by "
+    "hand what is over.",
+    "openadr2-lists-nothing": "Compare the events that stand with the operator's, and cancel by "
+    "hand what is over.",
+    "openadr2-other-vtn": "Check the URL; name the server in `vtn_id` if it has changed.",
+    "openadr2-other-ven": "Have the operator check which VEN this registration belongs to.",
+    "openadr2-unexpected": "Ask the operator what it is for; nothing was done.",
+    "openadr2-report": "Ask for the reports that were offered: power, energy and status.",
+    "openadr2-message": "Report it with the log: a message could not be written.",
+}
+
+_SIGNATURES = {
+    "openadr2-signing-key": "Give PEM files of an RSA or elliptic-curve key without a password, "
+    "and of its certificate.",
+    "openadr2-fingerprint": "Set `vtn_fingerprint` to what the operator gives outside of OpenADR, "
+    "such as AB:CD:... of 10 or 32 bytes.",
+    "openadr2-fingerprint-other": "Ask the operator whether the certificate was renewed, outside "
+    "of OpenADR; until then nothing of it is taken.",
+    "openadr2-unsigned": "Have the server sign, or leave `vtn_fingerprint` and `verify_signatures` "
+    "out.",
+    "openadr2-signature": "Look for whatever changes messages between the server and us.",
+    "openadr2-replayed": "Compare both clocks with UTC.",
+}
+
+FIXES: Mapping[str, str] = {**_XML, **_EVENTS, **_SERVER, **_SIGNATURES}
 """Code → what to do. :mod:`gridaware.domain.fixes` merges it with the others."""

@@ -27,6 +27,7 @@ from gridaware.feeds import (  # noqa: F401 - they register themselves
 from gridaware.feeds.dsx import kind as dsx  # noqa: F401 - it registers itself
 from gridaware.feeds.ieee2030 import kind as ieee2030  # noqa: F401 - it registers itself
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings
+from gridaware.feeds.openadr2 import kind as openadr2  # noqa: F401 - it registers itself
 from gridaware.feeds.openadr3 import kind as openadr3  # noqa: F401 - it registers itself
 
 __all__ = ["FEED_KINDS", "Feed", "FeedContext", "check_settings", "feed_kind", "open_feed"]

@@ -168,7 +168,8 @@ class EventBook:
                 continue
             heard.take_back(key)
             revision = heard.asks()[key].revision
-            raw = self._raws.get(ask.event, "")
+            # What is cancelled by not being listed any more was not said in so many words.
+            raw = "" if ask.event in cancelled else self._raws.get(ask.event, "")
             signals.append(Signal(self._feed_id, key, revision, now, seconds, None, raw))
         for name in cancelled:
             heard.forget_event(name)

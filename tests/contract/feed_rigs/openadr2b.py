@@ -1,0 +1,51 @@
+"""A scripted VTN of OpenADR 2.0b, and the levels of SIMPLE."""
+
+import re
+import weakref
+from collections import deque
+from pathlib import Path
+
+from feed_rigs.base import Rig, Said
+from gridaware.clock import ManualClock
+from gridaware.domain.errors import GridawareError
+from gridaware.domain.signal import Signal
+from gridaware.feeds.kind import Polls
+from gridaware.sim.grid.vtn2 import DrEvent, Vtn2
+
+
+class OpenAdr2bRig(Rig):
+    kind = "openadr2b"
+    asks_for_anything = False
+    numbers_revisions = False
+    tells_unasked = True
+
+    def __init__(self, clock: ManualClock, folder: Path) -> None:
+        self.vtn = Vtn2()
+        weakref.finalize(self, self.vtn.close)
+        self.standing: dict[str, DrEvent] = {}
+        super().__init__(clock, folder)
+
+    def settings(self) -> dict[str, object]:
+        return {"vtn_url": self.vtn.url}
+
+    def name_of(self, signal: Signal) -> str:
+        found = re.search("<ei:eventID>(.*?)</ei:eventID>", signal.raw)
+        assert found is not None
+        return found[1]
+
+    def say(self, *events: Said) -> None:
+        for event in events:
+            start = "2026-11-30T08:10:00-06:00"
+            self.standing[event.name] = DrEvent(event.name, start, priority=2)
+        self.vtn.say(*self.standing.values())
+
+    def say_raw(self, message: bytes) -> None:
+        feed = self.running.feed
+        assert isinstance(feed, Polls)
+        for kind in ("oadrPoll", "oadrRequestEvent"):
+            self.vtn.replies[kind] = deque([message])
+        try:
+            feed.poll()
+        except GridawareError as error:
+            self.running.refused(error, "")
+        self.vtn.replies.clear()
