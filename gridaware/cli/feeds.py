@@ -158,6 +158,10 @@ def parse(
     now: Annotated[
         str | None, typer.Option(help="The time to judge it by; the present one if left out.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(help="A CSV of date, peak_mw, forecast_mw that hit rates are counted on."),
+    ] = None,
     output: OutputOption = Form.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -170,7 +174,10 @@ def parse(
     at = SystemClock().wall() if now is None else instant(now, "now")
     body = _message(file)
     registered = None if feed is None else connect(context).feed(feed)
-    settings = None if registered is None else json.dumps(registered["settings"])
+    given = {} if registered is None else dict(registered["settings"])
+    if history is not None:
+        given["history_file"] = str(history)
+    settings = json.dumps(given) if given or registered is not None else None
     parsed = parse_file(kind, body, at, settings)
     rows = parsed.events
     if registered is not None:

@@ -16,5 +16,9 @@ FIXES: Mapping[str, str] = {
     "meanwhile.",
     "page-stale": "Compare this machine's clock with UTC, then look whether the publisher still "
     "updates the page.",
+    "history-header": "Write the first line as date,peak_mw,forecast_mw.",
+    "history-row": "Correct that line: one day a line, such as 2026-08-20,85123,84900.",
+    "history-too-large": "Leave out what is not needed: a line a day is enough.",
+    "history-unreadable": "Check the path, as seen by the machine that runs control.",
     "page-value": "Look at the page: a value in it is missing or absurd.",
 }

@@ -18,6 +18,7 @@ from gridaware.feeds import (  # noqa: F401 - they register themselves
     caiso,
     dnp3,
     ercot,
+    ercot_4cp,
     file,
     mapped,
     plain_mqtt,

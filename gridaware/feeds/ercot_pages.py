@@ -78,7 +78,7 @@ class Demand:
     actual: tuple[tuple[datetime, float], ...]
     """(instant, MW), in order: of the present day, every five minutes."""
     forecast: tuple[tuple[datetime, float], ...]
-    """(hour's beginning, MW), in order: of the days to come."""
+    """(instant, MW), in order: of what is left of the day, and by the hour of the days after it."""
 
 
 def read_conditions(page: Mapping[str, Any]) -> Conditions:
@@ -142,16 +142,23 @@ def read_prices(page: Mapping[str, Any], point: str) -> tuple[Price, ...]:
 
 
 def read_demand(page: Mapping[str, Any]) -> Demand:
-    """The page ``supply-demand.json``: demand so far, and the load forecast by the hour.
+    """The page ``supply-demand.json``: demand so far, and the load that is expected.
+
+    ``data`` is of the present day, what is left of it marked ``forecast``; ``forecast`` is of the
+    days after it, by the hour.
 
     Raises:
         InvalidInput: it is not that page.
     """
-    actual = [row for row in rows(page, "data") if row.get("forecast") in (0, False, "0")]
+    today = rows(page, "data")
+    is_forecast = [row.get("forecast") in (1, True, "1") for row in today]
+    actual = [row for row, ahead in zip(today, is_forecast, strict=True) if not ahead]
+    rest = [row for row, ahead in zip(today, is_forecast, strict=True) if ahead]
+    later = _series(rows(page, "forecast"), "forecastedDemand")
     return Demand(
         _updated(page),
         _in_bounds(_series(actual, "demand")),
-        _in_bounds(_series(rows(page, "forecast"), "forecastedDemand")),
+        _in_bounds((*_series(rest, "demand"), *later)),
     )
 
 
