@@ -15,6 +15,7 @@ __all__ = ["ServerTime"]
 
 ALARM_SECONDS = 2.0
 TOLERANCE_SECONDS = 1.0
+AGREE_SECONDS = 0.5
 ABSURD_SECONDS = 86400.0
 
 
@@ -31,8 +32,8 @@ class ServerTime:
         self._memory = memory
         self._alarm = alarm
         kept = memory.get("offset")
-        known = isinstance(kept, int | float) and abs(kept) <= ABSURD_SECONDS
-        self.offset_seconds = float(kept) if known else 0.0
+        self._known = isinstance(kept, int | float) and abs(kept) <= ABSURD_SECONDS
+        self.offset_seconds = float(kept) if self._known else 0.0
         self._off = self._absent = False
 
     def measure(self, server_seconds: int, sent_at: datetime, answered_at: datetime) -> None:
@@ -48,8 +49,10 @@ class ServerTime:
             told = f"the server's clock is {middle / 86400:.0f} days off"
             raise Unavailable("ieee2030-clock-absurd", told)
         least, most = least - TOLERANCE_SECONDS, most + TOLERANCE_SECONDS
-        if not least <= self.offset_seconds <= most:
-            self.offset_seconds = 0.0 if least <= 0.0 <= most else round(middle, 1)
+        if not self._known or not least <= self.offset_seconds <= most:
+            # The truth is within half a second of the middle.
+            self.offset_seconds = 0.0 if abs(middle) <= AGREE_SECONDS else round(middle, 1)
+            self._known = True
             self._keep()
         self._judge()
 

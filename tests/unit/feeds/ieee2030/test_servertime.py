@@ -38,14 +38,14 @@ def test_an_offset_is_near_the_truth_and_never_moves_while_the_clocks_do_not(
         read(time, true, at, took)
         offsets.add(time.offset_seconds)
     assert len(offsets) == 1
-    assert abs(time.offset_seconds - true) <= 2.0
+    assert abs(time.offset_seconds - true) <= 1.001
     assert len(told) == (abs(time.offset_seconds) > 2)
 
 
 def test_clocks_that_agree_are_taken_to_agree_exactly() -> None:
-    for true in (-0.9, 0.0, 0.9):
+    for at_seconds in (0.0, 0.3, 0.7, 0.99):
         time, _ = made()
-        read(time, true, 0.3)
+        read(time, 0.0, at_seconds)
         assert time.offset_seconds == 0.0
 
 
@@ -54,7 +54,7 @@ def test_a_step_of_the_server_is_followed_alarmed_once_and_again_after_it_was_ri
     time, told = made(memory)
     for true in (0.0, 90.0, 90.0, 0.0, -3600.0):
         read(time, true, 0.0)
-        assert abs(time.offset_seconds - true) <= 1.0
+        assert abs(time.offset_seconds - true) <= 1.001
     assert [error.code for error in told] == ["ieee2030-clock-offset"] * 2
     assert ["ahead of" in told[0].message, "behind" in told[1].message] == [True, True]
     again, _ = made(memory)
