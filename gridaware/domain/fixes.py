@@ -8,6 +8,7 @@ covers every code with that ending.
 from collections.abc import Mapping
 
 from gridaware.domain.fixes_devices import FIXES as DEVICES
+from gridaware.domain.fixes_dsx import FIXES as DSX
 from gridaware.domain.fixes_feeds import FIXES as FEEDS
 from gridaware.domain.fixes_jobs import FIXES as JOBS
 from gridaware.domain.fixes_meters import FIXES as METERS
@@ -71,7 +72,7 @@ _CLI = {
 
 _PARTS = (
     *(_CONFIG, _VALUES, _CLIENT, _CLI),
-    *(DEVICES, FEEDS, JOBS, METERS, NODE, OPENADR2, OPENADR3, PAGES, SERVICE, SITE),
+    *(DEVICES, DSX, FEEDS, JOBS, METERS, NODE, OPENADR2, OPENADR3, PAGES, SERVICE, SITE),
 )
 FIXES: Mapping[str, str] = {code: fix for part in _PARTS for code, fix in part.items()}
 """Every code, or ending of codes, with its advice."""

@@ -1,7 +1,8 @@
 """One connection to an MQTT 3.1.1 broker, for every feed kind that speaks MQTT.
 
 QoS 1 is asked for, so duplicates come and nothing acknowledged is lost. Whoever connects again asks
-again for what stands: neither retained messages nor a session kept by the broker are relied on.
+again for what stands: neither retained messages nor a session kept by the broker are relied on, but
+for what is said once a session is asked for.
 """
 
 import ssl
@@ -81,6 +82,8 @@ class MqttLink:
         client_id: ours, where the settings name none.
         password: asked at each connection, since a token in its place expires.
         will: (topic, payload) that the broker says for us when we are gone.
+        keep_session: have the broker keep what is said while we are gone: for messages that are
+            said once and not retained.
 
     Raises:
         ConfigError: the URL is wrong, or paho-mqtt is not installed (``extra-missing``).
@@ -93,6 +96,7 @@ class MqttLink:
         *,
         password: Callable[[], str] | None = None,
         will: tuple[str, bytes] | None = None,
+        keep_session: bool = False,
     ) -> None:
         check_mqtt_url(settings)
         _paho()
@@ -100,6 +104,7 @@ class MqttLink:
         self._client_id = settings.client_id or client_id
         self._password = password
         self._will = will
+        self._keep_session = keep_session
         self._closing = threading.Event()
         self._client: Any = None
 
@@ -176,7 +181,10 @@ class MqttLink:
     ) -> Any:
         mqtt = _paho()
         client = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2, self._client_id, protocol=mqtt.MQTTv311
+            mqtt.CallbackAPIVersion.VERSION2,
+            self._client_id,
+            clean_session=not self._keep_session,
+            protocol=mqtt.MQTTv311,
         )
         client.connect_timeout = CONNECT_SECONDS
         if self._settings.username is not None or self._password is not None:
