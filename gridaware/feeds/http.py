@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
+from urllib3.util.ssl_ import create_urllib3_context
 
 from gridaware.domain.errors import ConfigError, TimedOut, Unavailable
 
@@ -42,6 +44,11 @@ class ClientIdentity:
 
     certificate_file: str
     key_file: str
+    ciphers: str | None = None
+    """Of TLS 1.2, as OpenSSL writes them; None = those that today's libraries offer."""
+    server_digest: str | None = None
+    """Beginning of the SHA-256 of the server's certificate, hexadecimal: its certificate is
+    compared with that, after who signed it, and its names are not."""
 
 
 def identity_from(certificate_file: str, key_file: str) -> ClientIdentity:
@@ -98,7 +105,7 @@ def exchange(
             if identity is not None:
                 session.cert = (identity.certificate_file, identity.key_file)
             session.mount("http://", _GuardedAdapter(guard))
-            session.mount("https://", _GuardedAdapter(guard))
+            session.mount("https://", _GuardedAdapter(guard, identity))
             with session.request(
                 method,
                 url,
@@ -144,7 +151,8 @@ def _tls_fault(error: BaseException) -> str | None:
     seen: object = error
     while isinstance(seen, BaseException):
         if isinstance(seen, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {seen.verify_message}"
+            said = getattr(seen, "verify_message", "") or str(seen)
+            return f"its certificate is not trusted: {said}"
         if isinstance(seen, ssl.SSLError) and "ALERT" in (seen.reason or ""):
             return f"it ended the handshake: {(seen.reason or '').lower().replace('_', ' ')}"
         # requests and urllib3 wrap one another's errors in three ways.
@@ -205,11 +213,18 @@ class _Guard:
 class _GuardedAdapter(HTTPAdapter):
     """Opens connections whose sockets are known to the guard."""
 
-    def __init__(self, guard: _Guard) -> None:
+    def __init__(self, guard: _Guard, identity: ClientIdentity | None = None) -> None:
         self._guard = guard
+        self._identity = identity
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        identity, digest = self._identity, ""
+        if identity is not None and identity.ciphers is not None:
+            kwargs["ssl_context"] = create_urllib3_context(ciphers=identity.ciphers)
+        if identity is not None and identity.server_digest is not None:
+            kwargs["assert_hostname"] = False
+            digest = identity.server_digest.lower()
         super().init_poolmanager(*args, **kwargs)
         guard = self._guard
 
@@ -220,6 +235,12 @@ class _GuardedAdapter(HTTPAdapter):
         class Secure(HTTPSConnection):
             def _new_conn(self) -> socket.socket:
                 return guard.hold(super()._new_conn())
+
+            def connect(self) -> None:
+                super().connect()
+                shown: Any = self.sock
+                if digest and not sha256(shown.getpeercert(True)).hexdigest().startswith(digest):
+                    raise ssl.SSLCertVerificationError("it is not the one that is expected")
 
         class PlainPool(HTTPConnectionPool):
             ConnectionCls = Plain

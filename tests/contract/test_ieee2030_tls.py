@@ -123,6 +123,42 @@ def test_a_server_by_another_name_is_not_heard(ours: Path, open_feed: Opens) -> 
         assert server.asked == []
 
 
+def test_a_server_without_a_host_name_is_known_by_its_lfdi_alone(
+    ours: Path, open_feed: Opens
+) -> None:
+    elsewhere = server_for(ours, "utility.example")
+    files = TlsFiles(elsewhere.certificate, elsewhere.key, ours / "ca.pem")
+    lfdi = lfdi_of_file(str(elsewhere.certificate))
+    neighbour = lfdi_of_file(str(ours / "neighbour.pem"))
+    with DerServer(tls=files) as server:
+        publish(server, ours)
+        server.asked.clear()
+        # Whoever has a certificate of the same authority is not the server by that.
+        assert code_of(open_feed(server, server_lfdi=neighbour)) == "peer-certificate"
+        assert server.asked == []
+        assert len(open_feed(server, server_lfdi=lfdi).poll()) == 1
+
+
+def test_an_lfdi_does_not_stand_in_for_who_signed_it(
+    server: DerServer, open_feed: Opens, ours: Path, strangers: Path
+) -> None:
+    lfdi = lfdi_of_file(str(ours / "server.pem"))
+    feed = open_feed(server, server_lfdi=lfdi, ca_file=str(strangers / "ca.pem"))
+    assert code_of(feed) == "peer-certificate"
+
+
+def test_a_server_of_the_mandatory_cipher_suite_alone_is_heard_where_it_is_offered(
+    ours: Path, open_feed: Opens
+) -> None:
+    files = TlsFiles(ours / "server.pem", ours / "server.key", ours / "ca.pem", ccm8_alone=True)
+    with DerServer(tls=files) as server:
+        publish(server, ours)
+        assert code_of(open_feed(server)) in {"peer-certificate", "peer-unreachable"}
+        assert len(open_feed(server, ccm8=True).poll()) == 1
+        lfdi = lfdi_of_file(str(ours / "server.pem"))
+        assert len(open_feed(server, ccm8=True, server_lfdi=lfdi).poll()) == 1
+
+
 def test_a_key_of_another_certificate_is_refused_with_the_settings(
     server: DerServer, open_feed: Opens, ours: Path
 ) -> None:

@@ -8,6 +8,7 @@ again: one that says "subscription cancelled" was seen to carry a control that w
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -34,6 +35,8 @@ __all__ = ["Ieee2030"]
 POLL_SECONDS = 25.0
 """For everything that a walk asks: shorter than what the runner takes for hung."""
 RESPOND_SECONDS = 5.0
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE-ECDSA-AES128-CCM8:@SECLEVEL=0"
+"""Its tag of 64 bits is below every other security level of OpenSSL."""
 
 
 @FEED_KINDS.register("ieee2030")
@@ -48,7 +51,11 @@ class Ieee2030(Feed[Ieee2030Settings]):
         if settings.ca_file is not None and not Path(settings.ca_file).is_file():
             raise ConfigError("ieee2030-ca-file", "there is no file of authorities to trust")
         self.lfdi = lfdi_of_file(settings.certificate_file)
-        identity = identity_from(settings.certificate_file, settings.key_file)
+        identity = replace(
+            identity_from(settings.certificate_file, settings.key_file),
+            ciphers=CIPHERS if settings.ccm8 else None,
+            server_digest=settings.server_lfdi,
+        )
         self._client = Client(url, context.clock, identity, settings.ca_file)
         self._time = ServerTime(memory, self._alarm)
         self._walk = Walk(self.lfdi, self._time)

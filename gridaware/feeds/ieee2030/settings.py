@@ -60,6 +60,12 @@ class Ieee2030Settings(ReadingSettings, PolledSettings):
     """PEM, without a password."""
     ca_file: File | None = None
     """Authorities to trust in place of the system's: 2030.5 has manufacturers' roots of its own."""
+    server_lfdi: str | None = Field(default=None, pattern=r"^[0-9A-Fa-f]{40}$")
+    """Of the server's certificate; compared in place of its host name. The certificates of 2030.5
+    itself carry none, and its roots sign every device's: who signed it alone says too little."""
+    ccm8: bool = False
+    """Offer, after better ones, the cipher suite that 2030.5-2018 makes mandatory
+    (ECDHE-ECDSA-AES128-CCM8): today's TLS libraries leave it out."""
     poll_seconds: float = Field(default=30.0, ge=1, le=3600)
     slowest_poll_seconds: float = Field(default=300.0, ge=1, le=3600)
     """A server may ask for slower polls, up to this; a notification always has us ask at once."""

@@ -37,6 +37,8 @@ class TlsFiles:
     certificate: Path
     key: Path
     clients_ca: Path
+    ccm8_alone: bool = False
+    """Speak TLS 1.2 with the cipher suite that 2030.5-2018 makes mandatory, and nothing else."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,9 @@ class DerServer:
             context.load_cert_chain(tls.certificate, tls.key)
             context.load_verify_locations(tls.clients_ca)
             context.verify_mode = ssl.CERT_REQUIRED
+            if tls.ccm8_alone:
+                context.maximum_version = ssl.TLSVersion.TLSv1_2
+                context.set_ciphers("ECDHE-ECDSA-AES128-CCM8:@SECLEVEL=0")
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
