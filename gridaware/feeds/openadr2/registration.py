@@ -4,7 +4,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gridaware.clock import Clock
@@ -35,11 +35,15 @@ class Registered:
     vtn_id: str
     poll_seconds: float
     """The least time between two polls, as the server wants it."""
+    times: int = 0
+    """Counts registrations after the first: a server that was restarted may give the same ids."""
 
     @property
     def witness(self) -> str:
         """A name of this registration: what is listed under it is what this server knows of us."""
-        said = json.dumps([self.vtn_url, self.ven_id, self.registration_id, self.vtn_id])
+        said = json.dumps(
+            [self.vtn_url, self.ven_id, self.registration_id, self.vtn_id, self.times]
+        )
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
@@ -106,8 +110,9 @@ class Registration:
             unknown=(463,),
         )
         made = self._read(answer)
-        if last is not None and made.witness != last.witness:
-            told = "the server knew us no more, so it was restarted: events that it lost are held"
+        if last is not None:
+            made = replace(made, times=last.times + 1)
+            told = "we had to register anew: events that the server does not list again are held"
             self._alarm(Unavailable("openadr2-server-restarted", told))
         self._last = self.current = made
         try:

@@ -35,12 +35,12 @@ _UPDATE_REPORT = (
 <oadr:oadrUpdateReport ei:schemaVersion="2.0b"><pyld:requestID>{{ request_id }}</pyld:requestID>
 <oadr:oadrReport><strm:intervals>
 {% for each in intervals %}
+{% for payload in each.payloads %}
 <ei:interval>
 <xcal:dtstart><xcal:date-time>{{ each.start|datetimeformat }}</xcal:date-time></xcal:dtstart>
 {% if each.length %}
 <xcal:duration><xcal:duration>{{ each.length|timedeltaformat }}</xcal:duration></xcal:duration>
 {% endif %}
-{% for payload in each.payloads %}
 <oadr:oadrReportPayload><ei:rID>{{ payload.r_id }}</ei:rID>
 {% if payload.value is not none %}
 <ei:payloadFloat><ei:value>{{ payload.value }}</ei:value></ei:payloadFloat>
@@ -52,8 +52,8 @@ _UPDATE_REPORT = (
 {% endif %}
 <oadr:oadrDataQuality>{{ payload.quality }}</oadr:oadrDataQuality>
 </oadr:oadrReportPayload>
-{% endfor %}
 </ei:interval>
+{% endfor %}
 {% endfor %}
 </strm:intervals>
 <ei:reportRequestID>{{ report_request_id }}</ei:reportRequestID>
@@ -64,7 +64,8 @@ _UPDATE_REPORT = (
 </oadr:oadrSignedObject>
 """
 )
-"""Ours, because the library's reports know no status of a resource."""
+"""Ours, because the library's reports know no status of a resource. One payload an interval:
+its server reads no more."""
 
 
 @dataclass(frozen=True, slots=True)
