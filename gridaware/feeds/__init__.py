@@ -21,6 +21,7 @@ from gridaware.feeds import (  # noqa: F401 - they register themselves
     ercot_4cp,
     file,
     mapped,
+    neso_dfs,
     plain_mqtt,
     schedule,
     webhook,
