@@ -47,6 +47,8 @@ LEAST_SECONDS = 20.0
 """Ours: CAISO publishes no rule, answers 429 to requests a few seconds apart, and writes the page
 every five minutes."""
 WORDS_AT_MOST = 16
+STRANGE_AT_MOST = 20
+"""Unknown words that are logged: a page that is garbage must not fill the log."""
 RESERVE_MEGAWATTS_AT_MOST = 100_000.0
 EEA_LEVELS: Mapping[str, int] = {
     "eea1": 1,
@@ -242,7 +244,8 @@ class Caiso(Feed[CaisoSettings]):
 
     def _hear(self, outlook: Outlook) -> None:
         for word in outlook.words:
-            if plain_word(word) not in KNOWN_WORDS and word not in self._strange:
+            known = plain_word(word) in KNOWN_WORDS or word in self._strange
+            if not known and len(self._strange) < STRANGE_AT_MOST:
                 self._strange.add(word)
                 log.warning("feed %s: the state %r is not known", self.context.feed_id, word)
         for advisory in outlook_told(outlook, self.context.feed_id, self.context.clock.wall()):

@@ -46,6 +46,8 @@ OTHER_LEAST_SECONDS = 20.0
 """A third of the minute for which its other dashboards are cached."""
 FREQUENCY_STALE_SECONDS = 600.0
 PRICE_STALE_SECONDS = 3600.0
+STRANGE_AT_MOST = 20
+"""Unknown words that are logged: a page that is garbage must not fill the log."""
 KNOWN_STATES = frozenset({"normal", "watch", "advisory", "emergency", "eea1", "eea2", "eea3"})
 
 
@@ -275,7 +277,8 @@ class Ercot(Feed[ErcotSettings]):
         self._failed = set(failures)
 
     def _note_state(self, state: str) -> None:
-        if state and state not in KNOWN_STATES and state not in self._strange:
+        known = state in KNOWN_STATES or state in self._strange
+        if state and not known and len(self._strange) < STRANGE_AT_MOST:
             self._strange.add(state)
             log.warning("feed %s: the state %r is not known here", self.context.feed_id, state)
 

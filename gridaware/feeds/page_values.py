@@ -119,8 +119,11 @@ def wall_time(value: object, zone: ZoneInfo, near: datetime, name: str) -> datet
 
 
 def short_text(value: object, at_most: int = 120) -> str:
-    """A text of the page in ASCII and clipped; what is no text is an empty one."""
-    return printable(" ".join(value.split()), at_most) if isinstance(value, str) else ""
+    """A text of the page in printable ASCII, clipped; what is no text is an empty one."""
+    if not isinstance(value, str):
+        return ""
+    shown = "".join(letter if letter >= " " and letter != "\x7f" else " " for letter in value)
+    return printable(" ".join(shown.split()), at_most)
 
 
 def check_fresh(at: datetime, now: datetime, stale_seconds: float, what: str) -> None:

@@ -102,8 +102,10 @@ def _places(value: Any) -> Iterator[Place]:
     waiting = [value]
     while waiting:
         holder = waiting.pop()
+        if not isinstance(holder, dict | list):
+            continue  # the whole message is a number or a text
         keys = holder.keys() if isinstance(holder, dict) else range(len(holder))
-        for key in list(keys) if isinstance(holder, dict | list) else ():
+        for key in list(keys):
             yield holder, key
             if isinstance(holder[key], dict | list):
                 waiting.append(holder[key])
