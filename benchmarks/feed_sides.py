@@ -5,7 +5,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import requests
@@ -14,6 +14,7 @@ from gridaware.clock import SystemClock
 from gridaware.sim.grid import send_signed
 from gridaware.sim.grid.broker import Broker, Sender
 from gridaware.sim.grid.dnp3_master import Dnp3Master
+from gridaware.sim.grid.openleadr_vtn import OpenleadrVtn
 from gridaware.sim.grid.vtn3 import Vtn
 
 __all__ = ["SECRETS", "SIDES", "Place", "Published", "Side"]
@@ -26,6 +27,7 @@ SECRETS = {
 }
 """Environment of control."""
 LISTED = 10
+POLL_SECONDS = 5.0
 LONG_SECONDS = 3600.0
 """Poll of a feed whose pushes are measured: no poll can be taken for a push."""
 
@@ -156,7 +158,7 @@ class OpenAdr3:
             "vtn_url": self._vtn.url,
             "client_id": CLIENT,
             "client_secret": "env:BENCH_VTN_SECRET",
-            "poll_seconds": 5.0 if self._how == "poll" else LONG_SECONDS,
+            "poll_seconds": POLL_SECONDS if self._how == "poll" else LONG_SECONDS,
         }
         if self._how == "webhook":
             given["callback_url"] = f"{place.signals_url}/{feed_id}"
@@ -190,6 +192,27 @@ class OpenAdr3:
         if self._sender is not None and self._broker is not None:
             self._sender.close()
             self._broker.close()
+
+
+class OpenAdr2b:
+    """openleadr's own VTN, which wants to be polled every five seconds."""
+
+    kind = "openadr2b"
+
+    def __init__(self) -> None:
+        self._vtn = OpenleadrVtn(poll_seconds=POLL_SECONDS)
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        del place, feed_id
+        return {"vtn_url": self._vtn.url, "poll_seconds": POLL_SECONDS}
+
+    def publish(self, number: int) -> Published:
+        start = datetime.fromisoformat(_window(number)[0])
+        event_id = self._vtn.add_event(start, timedelta(minutes=30), 1)
+        return Published(_at(CLOCK.monotonic_seconds()), event_id)
+
+    def close(self) -> None:
+        self._vtn.close()
 
 
 class PlainMqtt:
@@ -246,6 +269,7 @@ SIDES: Mapping[str, Callable[[], Side]] = {
     "openadr3_webhook": lambda: OpenAdr3("webhook"),
     "openadr3_mqtt": lambda: OpenAdr3("mqtt"),
     "openadr3_poll": lambda: OpenAdr3("poll"),
+    "openadr2b_poll": OpenAdr2b,
     "mqtt": PlainMqtt,
     "dnp3": Dnp3,
 }

@@ -564,12 +564,13 @@ def test_case_9_a_slow_report_delays_no_poll(vtn: Vtn2, site: Site) -> None:
     site.poll()
     site.sample()
     site.sample()
-    vtn.slow["oadrUpdateReport"] = 1.5
+    answered = vtn.held["oadrUpdateReport"] = threading.Event()
     slow = threading.Thread(target=site.sample)
     slow.start()
     vtn.say(event("a"))
     assert asked(site.poll()) == {"a": 0.25}
     assert slow.is_alive(), "the report was not slow"
+    answered.set()
     slow.join()
 
 

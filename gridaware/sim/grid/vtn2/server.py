@@ -1,7 +1,6 @@
 """The VTN itself: who is registered, what is listed, what was answered."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +16,7 @@ __all__ = ["PREFIX", "Vtn2"]
 PREFIX = "/OpenADR2/Simple/2.0b"
 NOT_REGISTERED = 463
 BODY_AT_MOST = 1 << 20
+HELD_SECONDS_AT_MOST = 60.0
 
 
 class Vtn2:
@@ -27,7 +27,7 @@ class Vtn2:
         pending: messages that wait for a poll, before any news of events.
         replies: by name of a request, what is answered in place of the right thing, once each; a
             number is an HTTP status.
-        slow: seconds that an answer takes, by name of the request.
+        held: by name of a request, what its answer waits for.
         asked: (service, message) of every request, in order.
         answers: event id → (opt type, modification number, response code) last heard.
         report_requests: asked for when a client registers its reports.
@@ -39,7 +39,7 @@ class Vtn2:
         self.events: list[DrEvent | str] = []
         self.pending: deque[bytes] = deque()
         self.replies: dict[str, deque[bytes | int]] = {}
-        self.slow: dict[str, float] = {}
+        self.held: dict[str, threading.Event] = {}
         self.asked: list[tuple[str, Message]] = []
         self.answers: dict[str, tuple[str, int, str]] = {}
         self.report_requests: list[str] = []
@@ -119,8 +119,9 @@ class Vtn2:
             return 400
         with self._lock:
             self.asked.append((service, asked))
-            seconds = self.slow.get(asked.kind, 0.0)
-        time.sleep(seconds)
+            held = self.held.get(asked.kind)
+        if held is not None:
+            held.wait(HELD_SECONDS_AT_MOST)
         with self._lock:
             planned = self.replies.get(asked.kind)
             if planned:
