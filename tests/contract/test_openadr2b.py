@@ -225,6 +225,19 @@ def test_one_bad_event_among_fifty_costs_the_others_nothing(vtn: Vtn2, site: Sit
     assert site.refused == ["duration-malformed"]
 
 
+def test_what_is_no_list_is_not_taken_for_one(vtn: Vtn2, site: Site) -> None:
+    vtn.say(event("a"))
+    vtn.reply("oadrRequestEvent", message("oadrCreatedEvent", response()))
+    assert site.poll() == []
+    assert site.failure() == "openadr2-unexpected"
+    site.clock.advance(60)
+    assert asked(site.poll()) == {"a": 0.25}
+    vtn.push(message("oadrCreatedEvent", response()))
+    site.poll()
+    assert site.failure() == ""
+    assert site.refused == ["openadr2-unexpected"]
+
+
 # Registration -----------------------------------------------------------------------------------
 
 
@@ -557,6 +570,54 @@ def test_a_report_ends_with_its_interval_and_can_be_cancelled(vtn: Vtn2, site: S
     for _ in range(5):
         site.sample()
     assert vtn.kinds().count("oadrUpdateReport") == count
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (500, "openadr2-http"),
+        (b"<html/>", "openadr2-envelope"),
+        (message("oadrUpdatedReport", response(461, "not supported")), "openadr2-refused"),
+    ],
+)
+def test_a_report_that_is_not_taken_is_tried_again_later_unless_it_is_not_wanted(
+    vtn: Vtn2, site: Site, spoil: bytes | int, code: str
+) -> None:
+    vtn.report_requests = [usage_request("power", granularity="PT1S", back="PT1S")]
+    site.poll()
+    site.sample()
+    site.sample()
+    vtn.reply("oadrUpdateReport", spoil)
+    with pytest.raises(GridawareError) as failed:
+        site.sample()
+    assert failed.value.code == code
+    for _ in range(8):
+        site.sample()
+    assert vtn.kinds().count("oadrUpdateReport") == 1, "it was sent again at once"
+    for _ in range(4):
+        site.sample()
+    starts = [
+        node.said("dtstart", "date-time")
+        for _, each in vtn.asked
+        if each.kind == "oadrUpdateReport"
+        for node in each.content.walk()
+        if node.name == "interval"
+    ]
+    again = [start for start in starts if starts.count(start) > 1]
+    assert bool(again) is (code != "openadr2-refused")
+    assert len(set(starts)) >= 11
+
+
+def test_an_offer_that_is_refused_is_made_again_minutes_later(vtn: Vtn2, site: Site) -> None:
+    site.poll()
+    vtn.reply("oadrRegisterReport", message("oadrRegisteredReport", response(461, "no")))
+    with pytest.raises(GridawareError, match="no"):
+        site.sample()
+    for _ in range(100):
+        site.sample()
+    assert vtn.kinds().count("oadrRegisterReport") == 1
+    site.sample(seconds=300)
+    assert vtn.kinds().count("oadrRegisterReport") == 2
 
 
 def test_case_9_a_slow_report_delays_no_poll(vtn: Vtn2, site: Site) -> None:

@@ -138,9 +138,10 @@ class Conversation:
             self._distributed(ask, registered, message, whole=True)
         elif self._standard(ask, registered, message):
             return
-        elif message.kind == "oadrResponse" and self.book.stands(
-            self.book.standing, self.clock.wall()
-        ):
+        elif message.kind != "oadrResponse":
+            told = f"a request for events brought {printable(message.kind)}"
+            raise Refused("openadr2-unexpected", told)
+        elif self.book.stands(self.book.standing, self.clock.wall()):
             # openleadr's server says so where its list is empty, and where it was restarted.
             told = "the server lists no events, and does not say that they are cancelled: held"
             self._once(Unavailable("openadr2-lists-nothing", told))

@@ -8,7 +8,7 @@ from typing import Any
 
 from gridaware.clock import Clock
 from gridaware.control.ports import FeedTelemetry
-from gridaware.domain.errors import GridawareError, InvalidInput, Refused, Unavailable
+from gridaware.domain.errors import GridawareError, InvalidInput, Refused
 from gridaware.feeds.openadr2.client import REPORTS, Ask, checked
 from gridaware.feeds.openadr2.registration import Registered
 from gridaware.feeds.openadr2.reports import ReportRequest, Series, offered, read_request
@@ -98,6 +98,7 @@ class Reporting:
 
         Raises:
             Unavailable: the server did not take it; it is tried again ten seconds later.
+            InvalidInput: its answer cannot be read; the same.
             Refused: it does not want it.
         """
         if self._clock.monotonic_seconds() < self._not_before_seconds:
@@ -107,16 +108,16 @@ class Reporting:
                 self._offer(ask, registered)
             while self._waiting:
                 request, intervals = self._waiting[0]
-                self._update(ask, registered, request, intervals)
+                try:
+                    self._update(ask, registered, request, intervals)
+                except Refused:
+                    self._waiting.popleft()
+                    raise
                 self._waiting.popleft()
-        except Unavailable:
-            self._not_before_seconds = self._clock.monotonic_seconds() + AGAIN_SECONDS
-            raise
-        except Refused:
-            if self._offered_under == registered.witness:
-                self._waiting.popleft()
-            else:
-                self._not_before_seconds = self._clock.monotonic_seconds() + OFFER_AGAIN_SECONDS
+        except GridawareError as error:
+            offered = self._offered_under == registered.witness
+            wait = AGAIN_SECONDS if offered or error.retryable else OFFER_AGAIN_SECONDS
+            self._not_before_seconds = self._clock.monotonic_seconds() + wait
             raise
 
     # ------------------------------------------------------------------------------------------
