@@ -28,6 +28,11 @@ from gridaware.feeds.kind import Disposition, FeedContext, FeedSettings, ParsedR
 __all__ = ["Acting", "Asking", "Rule", "Standing", "advisory_row", "beyond", "rule_row", "step"]
 
 
+BLIND_POLLS = 3
+"""So many polls say what stands although the page fails: one may be a person's, one may have found
+control away."""
+
+
 class Asking(FeedSettings):
     """What an acting part of a feed asks for."""
 
@@ -147,7 +152,8 @@ class Acting:
         self._standing = _kept(kept, self._rules) if isinstance(kept, dict) else {}
         self._raw: dict[str, str] = {}
         self._told_held: set[str] = set()
-        self._handed_over: set[tuple[str, int]] = set()
+        self._said: set[tuple[str, int]] = set()
+        self._blind_polls = 0
 
     def stands(self, rule: Rule) -> bool:
         """Whether a rule asks for something now."""
@@ -182,8 +188,8 @@ class Acting:
             failure: of the page that the feed mainly rests on.
 
         Raises:
-            Unavailable: it cannot be made durable; or ``failure``, where nothing is new, so that
-                the feed is shown to be blind while what stands is held.
+            Unavailable: it cannot be made durable; or ``failure``, once what stands was said in a
+                few polls, so that the feed is shown to be blind while that is held.
         """
         now = self._context.clock.wall()
         self._context.memory.put(
@@ -207,9 +213,11 @@ class Acting:
                 )
             )
         said = {(signal.source_id, signal.revision) for signal in found}
-        if failure is not None and said <= self._handed_over:
+        fresh = failure is None or not said <= self._said
+        self._blind_polls = 0 if fresh else self._blind_polls + 1
+        self._said = said
+        if failure is not None and (not found or self._blind_polls >= BLIND_POLLS):
             raise failure
-        self._handed_over = said
         return found
 
     def _of(self, rule: Rule) -> Standing:

@@ -27,6 +27,8 @@ DEADLINE_SECONDS = 10.0
 TOO_MANY_SECONDS = 60.0
 FORBIDDEN_SECONDS = 300.0
 WAIT_SECONDS_AT_MOST = 3600.0
+GONE_SECONDS = 300.0
+"""A page that nobody wanted for so long waits no more."""
 
 T = TypeVar("T")
 
@@ -59,13 +61,20 @@ class PublishedPage:
         self, clock: Clock, url: str, asking: "_Asking", headers: Mapping[str, str]
     ) -> None:
         self._clock = clock
-        self._url = url
+        self._name = self._url = url
         self._asking = asking
         self._headers = dict(headers)
         self._lock = threading.Lock()
         self._read: Read | None = None
         self._validators: dict[str, str] = {}
         self._failure: Unavailable | None = None
+
+    def aim(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        """Ask there, and so, from now on: its window has moved, or its token was renewed."""
+        sent = {**self._headers, **(headers or {})}
+        with self._lock:
+            if (url, sent) != (self._url, self._headers):
+                self._url, self._headers, self._validators = url, sent, {}
 
     def read(self, understand: Callable[[Read], T]) -> T:
         """The page as ``understand`` reads it: asked for now, or the one that came lately.
@@ -74,7 +83,7 @@ class PublishedPage:
             Unavailable: it did not answer as it should, or not since it may be asked again.
         """
         with self._lock:
-            if self._asking.may_ask(self._clock.monotonic_seconds()):
+            if self._asking.may_ask(self._name, self._clock.monotonic_seconds()):
                 self._ask()
             if self._failure is not None:
                 raise self._failure
@@ -143,17 +152,25 @@ class PublishedPage:
 
 @dataclass(slots=True)
 class _Asking:
-    """When a publisher was asked last, and when it may be asked again."""
+    """When a publisher was asked last, when it may be asked again, and who is next."""
 
     rate: Rate
     _not_before: float = float("-inf")
+    _waiting: dict[str, float] = field(default_factory=dict)
+    """Pages in the order in which they began to wait, and when each wanted to be asked last."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def may_ask(self, seconds: float) -> bool:
-        """Whether to ask now; the answer yes is used up."""
+    def may_ask(self, name: str, seconds: float) -> bool:
+        """Whether to ask for a page now; the answer yes is used up. Pages take turns."""
         with self._lock:
+            self._waiting[name] = seconds
             if seconds < self._not_before:
                 return False
+            gone = seconds - max(GONE_SECONDS, 4 * self.rate.least_seconds)
+            self._waiting = {page: at for page, at in self._waiting.items() if at > gone}
+            if next(iter(self._waiting)) != name:
+                return False
+            del self._waiting[name]
             self._not_before = seconds + self.rate.least_seconds
             return True
 

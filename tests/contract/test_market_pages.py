@@ -21,6 +21,7 @@ from gridaware.feeds.runner import RunningFeed
 from gridaware.sim.grid.pages import Page, PageQuirk, Pages, ercot_prc
 
 NOW = datetime(2026, 7, 30, 21, 0, tzinfo=UTC)
+DATA = Path(__file__).parents[1] / "data" / "feeds"
 PATH = "/daily-prc.json"
 FLOOR = 4.0
 
@@ -326,6 +327,18 @@ def test_after_a_restart_into_an_outage_what_stands_is_said_again(texas: Texas) 
     assert texas.asks == [True]
 
 
+def test_what_control_could_not_take_is_said_again_though_the_page_is_gone(texas: Texas) -> None:
+    def away(_: Signal) -> None:
+        raise Unavailable("store-away", "the disk is full")
+
+    texas.publish(2)
+    texas.running.poll_once(away)
+    texas.pages.quirks.add(PageQuirk.UNAVAILABLE)
+    texas.clock.advance(60)
+    texas.poll()
+    assert texas.asks == [True]
+
+
 @pytest.mark.parametrize("minutes", [-5, 5])
 def test_a_page_of_another_time_shows_nothing(
     texas: Texas, clock: ManualClock, minutes: float
@@ -363,5 +376,64 @@ def test_an_emergency_that_fails_spoils_no_price(
     texas.poll()
     assert texas.asks == [True]
     assert texas.running.health.now().state == "ok"  # something new was to be said
-    texas.poll()
+    for _ in range(3):
+        texas.poll()
+    assert texas.asks == [True]
     assert texas.running.health.now().reason_code == "page-moved"
+
+
+# Other publishers -----------------------------------------------------------------------------
+
+
+def running(kind: str, clock: ManualClock, **settings: object) -> RunningFeed:
+    spec = FeedSpec(kind, kind, "p", settings_json=json.dumps(settings))
+    return RunningFeed(spec, NOW, clock, lambda *_: None)
+
+
+def test_all_tables_of_neso_together_are_searched_twice_a_minute(
+    pages: Pages, clock: ManualClock
+) -> None:
+    pages.put("/datastore_search", {"success": True, "result": {"records": []}})
+    tables = ("3635fd80-49d7-4d02-964d-cc8c08d50302", "00000000-0000-0000-0000-000000000000")
+    feeds = [running("neso_dfs", clock, base_url=pages.url, resource_id=table) for table in tables]
+    for _ in range(300):
+        for feed in feeds:
+            feed.poll_once(lambda _: None)
+        clock.advance(2)
+    times = [each.at_seconds for each in pages.asked]
+    assert min(b - a for a, b in pairwise(times)) >= 30.0
+    assert len(times) >= 15
+    assert {each.path.split("=")[1].split("&")[0] for each in pages.asked} == set(tables)
+
+
+@pytest.mark.parametrize(
+    ("written", "state"),
+    [("2026-11-01T09:31:00+00:00", "ok"), ("2026-11-01T08:31:00+00:00", "failing")],
+)
+def test_of_an_hour_that_comes_twice_the_writing_of_the_page_tells_which(
+    pages: Pages, clock: ManualClock, written: str, state: str
+) -> None:
+    now = datetime(2026, 11, 1, 9, 32, tzinfo=UTC)
+    clock.advance((now - NOW).total_seconds())
+    pages.quirks.add(PageQuirk.NO_ETAG)
+    body = {"slotDate": "2026-11-01 01:30:00", "gridstatus": ["Normal"]}
+    pages.put("/stats.txt", body, modified_at=datetime.fromisoformat(written))
+    feed = running("caiso", clock, url=f"{pages.url}/stats.txt")
+    for _ in range(2):  # the second time by 304
+        feed.poll_once(lambda _: None)
+        clock.advance(60)
+    assert feed.health.now().state == state
+    assert len(pages.asked) == 2
+
+
+def test_a_called_peak_day_is_heard_over_http(pages: Pages, clock: ManualClock) -> None:
+    body = (DATA / "ercot_4cp" / "supply_demand.json").read_bytes()
+    now = datetime(2026, 8, 10, 15, 3, tzinfo=UTC)
+    clock.advance((now - NOW).total_seconds())
+    pages.put("/supply-demand.json", body)
+    window = {"target": {"reduce_percent": 40}}
+    feed = running("ercot_4cp", clock, base_url=pages.url, acts=window)
+    told: list[Signal] = []
+    feed.poll_once(told.append)
+    assert [signal.source_id for signal in told] == ["4cp-2026-08-10"]
+    assert len(feed.advisories()) == 7
