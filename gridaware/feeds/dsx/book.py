@@ -28,11 +28,13 @@ class Book:
         timelines: by power feed.
         pieces: what control has, by source id.
         seen: fingerprints of signatures, by id of the message.
+        count: of the messages that said something.
     """
 
     timelines: dict[str, Timeline] = field(default_factory=dict)
     pieces: dict[str, Piece] = field(default_factory=dict)
     seen: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    count: int = 0
 
     def knows(self, event_id: str, fingerprint: str) -> bool:
         """Whether a message was taken before.
@@ -66,7 +68,9 @@ class Book:
                 parts (``dsx-schedule-many``).
         """
         said_at = min(event.time, now)
-        after = Book(dict(self.timelines), dict(self.pieces), OrderedDict(self.seen))
+        after = Book(
+            dict(self.timelines), dict(self.pieces), OrderedDict(self.seen), self.count + 1
+        )
         over = True
         for index, target in enumerate(targets):
             start = said_at if target.start is None else max(target.start, said_at)
@@ -74,8 +78,9 @@ class Book:
                 continue
             over = False
             load = Load(
-                Order(event.time, event.event_id, index),
+                Order(event.time, after.count, index),
                 target.watts,
+                event.event_id,
                 target.value or 0.0,
                 target.unit,
                 target.best_effort,
@@ -133,6 +138,7 @@ class Book:
                     for p in self.pieces.values()
                 ],
                 "seen": list(self.seen.items()),
+                "count": self.count,
             },
         )
 
@@ -154,6 +160,7 @@ class Book:
                 },
                 {piece.name: piece for piece in pieces},
                 OrderedDict((str(name), str(mark)) for name, mark in kept["seen"]),
+                int(kept["count"]),
             )
         except (KeyError, TypeError, ValueError):
             return cls()
@@ -163,14 +170,14 @@ def _segment_json(segment: Segment) -> list[object]:
     load = segment.load
     order = load.order
     return [
-        _iso(segment.start), _iso(segment.end), _iso(order.time), order.message_id, order.index,
-        load.watts, load.value, load.unit, load.best_effort, load.correlation_id,
+        _iso(segment.start), _iso(segment.end), _iso(order.time), order.serial, order.index,
+        load.watts, load.message_id, load.value, load.unit, load.best_effort, load.correlation_id,
     ]  # fmt: skip
 
 
 def _segment(kept: Any) -> Segment:
-    start, end, time, message_id, index, *load = kept
-    order = Order(datetime.fromisoformat(time), message_id, index)
+    start, end, time, serial, index, *load = kept
+    order = Order(datetime.fromisoformat(time), serial, index)
     return Segment(datetime.fromisoformat(start), _when(end), Load(order, *load))
 
 

@@ -49,6 +49,8 @@ class Dsx(Feed[DsxSettings]):
         self._link = _link(context, settings)
         self._statuses = Statuses(settings, settings.signer(), self._say)
         self._book = Book.kept(context.memory)
+        self._again: MqttMessage | None = None
+        """It could not be made durable; not every broker says it a second time."""
 
     def listen(self, emit: Emit, heard: Callable[[], None]) -> None:
         """Serve the connection until it is lost or closed.
@@ -58,6 +60,8 @@ class Dsx(Feed[DsxSettings]):
                 comes again.
             Refused: the broker does not want us.
         """
+        if self._again is not None:
+            self._take(self._again, emit)
         topics = [self.settings.target_topic, *self.settings.informing_sources]
         self._link.serve(topics, lambda said: self._take(said, emit), heard)
 
@@ -97,6 +101,7 @@ class Dsx(Feed[DsxSettings]):
 
     def _take(self, said: MqttMessage, emit: Emit) -> None:
         raw = said.payload.decode("utf-8", "backslashreplace")
+        self._again = None
         try:
             if said.topic == self.settings.target_topic:
                 self._take_targets(said.payload, raw, emit)
@@ -104,6 +109,7 @@ class Dsx(Feed[DsxSettings]):
                 self._take_information(said)
         except GridawareError as error:
             if error.retryable:
+                self._again = said
                 raise
             self.context.refuse(error, raw)
 

@@ -79,8 +79,8 @@ def name_of(ask: Ask) -> str:
     What a message asked for at an instant is replaced and never comes back, so no name is used
     for two things.
     """
-    order = ask.newest.order
-    return source_id(order.message_id, order.index, int(ask.start.timestamp() * 1_000_000))
+    load = ask.newest
+    return source_id(load.message_id, load.order.index, int(ask.start.timestamp() * 1_000_000))
 
 
 def _sooner(one: datetime | None, other: datetime | None) -> bool:

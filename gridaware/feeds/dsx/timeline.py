@@ -3,7 +3,8 @@
 For each instant, and each power feed, the newest target that covers it rules; a target without an
 end holds until a newer one covers it; a null target brings the default back. (NvGrid's
 ``SetLoadTarget``, API reference of DPS 0.7.6.) The order in which targets *arrive* is of no
-matter: a timeline keeps, for each instant, the one of the highest order that was ever painted.
+matter beyond that: a timeline keeps, for each instant, the one of the highest order that was ever
+painted.
 """
 
 from bisect import bisect_right
@@ -21,8 +22,9 @@ class Order:
 
     time: datetime
     """When its sender said it."""
-    message_id: str
-    """Of two messages of one instant the greater id rules: arbitrary, and the same everywhere."""
+    serial: int
+    """Of two messages of one instant the one that came later rules: clocks of a second are common,
+    and a broker keeps the order of one sender."""
     index: int
     """Within a message the later one rules."""
 
@@ -34,6 +36,7 @@ class Load:
     order: Order
     watts: float | None
     """None = back to the default."""
+    message_id: str = ""
     value: float = 0.0
     """As it was said, in ``unit``; told back as it was said."""
     unit: str = "watt"

@@ -27,9 +27,12 @@ class Broker:
 
     Args:
         port: 0 = any; a broker that comes back after an outage takes the one it had.
+        anonymous: let those in who give no name. Sessions are kept for those alone who must give
+            one, so a broker that keeps them lets nobody else in.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, anonymous: bool = True) -> None:
+        self._anonymous = anonymous
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -69,7 +72,7 @@ class Broker:
         broker = Amqtt(
             {
                 "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
-                "plugins": {_ANONYMOUS: {"allow_anonymous": True}},
+                "plugins": {_ANONYMOUS: {"allow_anonymous": self._anonymous}},
             },
             loop=self._loop,
         )
@@ -87,7 +90,12 @@ class Sender:
     """Somebody who publishes, and hears, on a broker."""
 
     def __init__(
-        self, url: str, *, client_id: str = "grid", will: tuple[str, bytes] | None = None
+        self,
+        url: str,
+        *,
+        client_id: str = "grid",
+        username: str | None = None,
+        will: tuple[str, bytes] | None = None,
     ) -> None:
         from paho.mqtt import client as mqtt
         from paho.mqtt.enums import CallbackAPIVersion
@@ -95,6 +103,8 @@ class Sender:
         parts = urlsplit(url)
         self.heard: list[tuple[str, bytes]] = []
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv311)
+        if username is not None:
+            self._client.username_pw_set(username)
         if will is not None:
             self._client.will_set(will[0], will[1], qos=1)
         self._came = threading.Condition()

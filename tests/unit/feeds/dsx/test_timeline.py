@@ -19,7 +19,7 @@ def at(hour: float) -> datetime:
 
 
 def load(order: int, watts: float | None = 1.0) -> Load:
-    return Load(Order(NOON, f"{order:04}", 0), watts)
+    return Load(Order(NOON, order, 0), watts)
 
 
 def painted(*said: Said) -> Timeline:
@@ -45,7 +45,7 @@ def ruling(said: tuple[Said, ...], hour: float) -> tuple[float | None, int] | No
 def found(timeline: Timeline, hour: float) -> tuple[float | None, int] | None:
     covering = [s for s in timeline if s.covers(at(hour))]
     assert len(covering) <= 1
-    return next(((s.load.watts, int(s.load.order.message_id)) for s in covering), None)
+    return next(((s.load.watts, s.load.order.serial) for s in covering), None)
 
 
 def test_a_newer_target_in_the_middle_leaves_both_ends_of_the_older() -> None:
@@ -136,7 +136,7 @@ def test_power_feeds_add_up_and_one_at_its_default_counts_with_it() -> None:
     assert [(a.start, a.end, a.watts) for a in asks] == [
         (at(0), at(1), 7e6), (at(1), at(2), 4e6), (at(2), at(3), 6e6),
     ]  # fmt: skip
-    assert [a.newest.order.message_id for a in asks] == ["0001", "0002", "0002"]
+    assert [a.newest.order.serial for a in asks] == [1, 2, 2]
 
 
 def test_where_every_power_feed_is_at_its_default_nothing_is_asked() -> None:
@@ -160,4 +160,4 @@ def test_a_day_of_five_minutes_said_twice_is_quick_and_stays_a_day() -> None:
         start = NOON + timedelta(minutes=5 * (number % 288))
         timeline = paint(timeline, start, start + timedelta(minutes=5), load(number, 1.0))
     assert len(timeline) == 288
-    assert min(int(s.load.order.message_id) for s in timeline) == 288
+    assert min(s.load.order.serial for s in timeline) == 288
