@@ -57,8 +57,11 @@ def mutate_json(body: bytes, drawn: random.Random) -> bytes:
     if not places:
         return mutate_bytes(body, drawn)
     holder, key = drawn.choice(places)
-    drawn.choice(_CHANGES)(holder, key, places, drawn)
-    return json.dumps(value).encode()
+    try:
+        drawn.choice(_CHANGES)(holder, key, places, drawn)
+        return json.dumps(value).encode()
+    except RecursionError:  # it was wrapped often enough
+        return mutate_bytes(body, drawn)
 
 
 def mutate_bytes(body: bytes, drawn: random.Random) -> bytes:
