@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from gridaware.clock import SystemClock
 from gridaware.sim.grid import send_signed
 from gridaware.sim.grid.broker import Broker, Sender
 from gridaware.sim.grid.dnp3_master import Dnp3Master
+from gridaware.sim.grid.dsx import Isv, load_target
 from gridaware.sim.grid.openleadr_vtn import OpenleadrVtn
 from gridaware.sim.grid.vtn3 import Vtn
 
@@ -21,9 +23,11 @@ __all__ = ["SECRETS", "SIDES", "Place", "Published", "Side"]
 
 CLOCK = SystemClock()
 CLIENT = "ven-client"
+ISV = Isv("acme-energy", CLOCK)
 SECRETS = {
     "BENCH_VTN_SECRET": "a-secret-of-the-ven",
     "BENCH_SENDER_SECRET": "a-secret-of-the-senders",
+    "BENCH_DSX_KEY": ISV.public_pem,
 }
 """Environment of control."""
 LISTED = 10
@@ -240,6 +244,38 @@ class PlainMqtt:
         self._broker.close()
 
 
+class DsxFlex:
+    """A sender of signed load targets; they are signed before the time is taken."""
+
+    kind = "dsx"
+
+    def __init__(self) -> None:
+        self._broker = Broker()
+        self._sender = Sender(self._broker.url)
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        del place, feed_id
+        return {
+            "url": self._broker.url,
+            "isv_id": ISV.isv_id,
+            "agent_id": "bench",
+            "feeds": {"main-a": {"default_kw": 1e6}},
+            "keys": {ISV.kid: "env:BENCH_DSX_KEY"},
+        }
+
+    def publish(self, number: int) -> Published:
+        start, end = _window(number)
+        name = str(uuid.uuid4())
+        message = ISV.message([load_target(500, "megawatt", start=start, end=end)], id=name)
+        sent = CLOCK.monotonic_seconds()
+        self._sender.publish(ISV.topic, message)
+        return Published(_at(sent), name)
+
+    def close(self) -> None:
+        self._sender.close()
+        self._broker.close()
+
+
 class Dnp3:
     """A control centre's master. The limit lies above what the site draws: nothing is capped."""
 
@@ -271,6 +307,7 @@ SIDES: Mapping[str, Callable[[], Side]] = {
     "openadr3_poll": lambda: OpenAdr3("poll"),
     "openadr2b_poll": OpenAdr2b,
     "mqtt": PlainMqtt,
+    "dsx_mqtt": DsxFlex,
     "dnp3": Dnp3,
 }
 """By the key of their figures."""
