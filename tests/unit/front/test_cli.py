@@ -516,6 +516,20 @@ def test_a_reader_that_has_had_enough_hears_no_complaint() -> None:
         assert child.stderr.read() == b""
 
 
+def test_a_hit_rate_is_shown_for_a_history_and_unknown_without(run: Callable[..., Result]) -> None:
+    data = Path(__file__).parents[2] / "data" / "feeds" / "ercot_4cp"
+    arguments = [str(data / "supply_demand.json"), "--kind", "ercot_4cp"]
+    arguments += ["--now", "2026-08-10T15:03:00Z", "-o", "json"]
+    without = json.loads(run("feed", "parse", *arguments).out)["events"][0]
+    assert without["value"] == "unknown"
+    with_it = run("feed", "parse", *arguments, "--history", str(data / "history.csv"))
+    today = json.loads(with_it.out)["events"][0]
+    assert today["value"] == round(2 / 18, 4)  # counted by hand in test_ercot_4cp.py
+    assert "2 of 2 peaks were called" in today["reason"]
+    missing = run("feed", "parse", *arguments, "--history", str(data / "nothing.csv"))
+    assert missing.code == 2
+
+
 def test_a_message_is_read_from_a_file_without_any_site(
     tmp_path: Path, run: Callable[..., Result]
 ) -> None:
