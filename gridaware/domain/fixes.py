@@ -16,6 +16,7 @@ from gridaware.domain.fixes_node import FIXES as NODE
 from gridaware.domain.fixes_openadr2 import FIXES as OPENADR2
 from gridaware.domain.fixes_openadr3 import FIXES as OPENADR3
 from gridaware.domain.fixes_pages import FIXES as PAGES
+from gridaware.domain.fixes_series import FIXES as SERIES
 from gridaware.domain.fixes_service import FIXES as SERVICE
 from gridaware.domain.fixes_site import FIXES as SITE
 
@@ -72,7 +73,7 @@ _CLI = {
 
 _PARTS = (
     *(_CONFIG, _VALUES, _CLIENT, _CLI),
-    *(DEVICES, DSX, FEEDS, JOBS, METERS, NODE, OPENADR2, OPENADR3, PAGES, SERVICE, SITE),
+    *(DEVICES, DSX, FEEDS, JOBS, METERS, NODE, OPENADR2, OPENADR3, PAGES, SERIES, SERVICE, SITE),
 )
 FIXES: Mapping[str, str] = {code: fix for part in _PARTS for code, fix in part.items()}
 """Every code, or ending of codes, with its advice."""

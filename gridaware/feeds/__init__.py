@@ -16,6 +16,7 @@ from gridaware.domain.eventjson import json_object, printable
 from gridaware.domain.programme import FeedSpec
 from gridaware.feeds import (  # noqa: F401 - they register themselves
     caiso,
+    carbon,
     dnp3,
     ercot,
     ercot_4cp,
@@ -23,6 +24,7 @@ from gridaware.feeds import (  # noqa: F401 - they register themselves
     mapped,
     neso_dfs,
     plain_mqtt,
+    price,
     schedule,
     webhook,
 )

@@ -17,9 +17,11 @@ __all__ = [
     "epoch",
     "json_page",
     "number",
+    "offset_time",
     "public_url",
     "rows",
     "short_text",
+    "stale_reason",
     "wall_time",
 ]
 
@@ -95,6 +97,23 @@ def epoch(value: object, name: str) -> datetime:
     return at
 
 
+def offset_time(value: object, name: str) -> datetime:
+    """The instant of a time with an offset, with or without seconds; in UTC.
+
+    Raises:
+        InvalidInput: ``page-value``: it is none, or lies in another age.
+    """
+    try:
+        at = datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
+        if at is None or at.utcoffset() is None or at.year not in _YEARS:
+            raise ValueError
+        return at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            "page-value", f"{name} is {printable(repr(value), 40)}, not a time with an offset"
+        ) from None
+
+
 def wall_time(value: object, zone: ZoneInfo, near: datetime, name: str) -> datetime:
     """The instant of a wall time without an offset.
 
@@ -137,6 +156,15 @@ def check_fresh(at: datetime, now: datetime, stale_seconds: float, what: str) ->
         raise Unavailable("page-stale", f"{what} is {age:.0f} s old")
     if at - now > AHEAD:
         raise Unavailable("page-stale", f"{what} is of {-age:.0f} s from now: two clocks differ")
+
+
+def stale_reason(at: datetime, now: datetime, stale_seconds: float, what: str) -> str:
+    """Why nothing is concluded from a page at an instant; empty = it is fresh."""
+    try:
+        check_fresh(at, now, stale_seconds, what)
+    except Unavailable as error:
+        return error.message
+    return ""
 
 
 def public_url(value: str) -> str:

@@ -1,0 +1,286 @@
+"""What a price or a carbon intensity asks for while it is beyond a threshold: past, now and ahead.
+
+A series says what a quantity is from when to when, often for hours to come. Where it is beyond the
+threshold there is a span, and a span is an event: announced before it begins, revised when the
+forecast moves, and taken back only on evidence. What is not known (a series that ends, a gap, a
+page that fails) is evidence of nothing: what stands then stays as it is, to its end.
+
+An event keeps its name while the span it came from shifts, so that a new forecast revises it and
+does not begin another beside it; what has begun goes on for ``hold_minutes`` at least.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from gridaware.domain.errors import Unavailable
+from gridaware.domain.signal import Signal
+from gridaware.feeds.conditions import BLIND_POLLS, Asking, beyond
+from gridaware.feeds.ids import source_id
+from gridaware.feeds.kind import FeedContext
+from gridaware.feeds.series import Point, covering
+
+__all__ = ["Asked", "Asks", "Span", "Threshold", "follow", "spans"]
+
+ASKED_AT_MOST = 500
+
+
+class Threshold(Asking):
+    """One threshold, and what is asked for while the quantity is beyond it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
+    above: float | None = Field(default=None, ge=-1e6, le=1e6)
+    below: float | None = Field(default=None, ge=-1e6, le=1e6)
+    clear: float | None = Field(default=None, ge=-1e6, le=1e6)
+    """Over only once it is back at this, or behind it; by default at the threshold itself."""
+    join_minutes: float = Field(default=0.0, ge=0, le=1440)
+    """Two spans with no more than this between them are one."""
+    least_minutes: float = Field(default=0.0, ge=0, le=1440)
+    """A span that is shorter asks for nothing."""
+    hold_minutes: float = Field(default=15.0, ge=0, le=1440)
+    """What has begun is not taken back sooner."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("give one of above and below")
+        above, below, clear = self.above, self.below, self.clear
+        if clear is not None and (
+            (above is not None and clear > above) or (below is not None and clear < below)
+        ):
+            raise ValueError("clear lies on the wrong side of the threshold")
+        return self
+
+    def shown(self, value: float, *, stands: bool) -> bool:
+        """Whether a value is beyond the threshold, or, once it was, not yet back."""
+        limit = self.above if self.above is not None else self.below
+        assert limit is not None
+        return bool(beyond(value, limit, self.clear, below=self.below is not None, stands=stands))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time beyond the threshold."""
+
+    start: datetime
+    end: datetime
+
+
+def spans(points: Sequence[Point], rule: Threshold) -> list[Span]:
+    """Where the quantity is beyond the threshold, by a series in order."""
+    found: list[Span] = []
+    stands = False
+    for point in points:
+        stands = stands and found[-1].end == point.start
+        shown = rule.shown(point.value, stands=stands)
+        if shown and stands:
+            found[-1] = replace(found[-1], end=point.end)
+        elif shown:
+            found.append(Span(point.start, point.end))
+        stands = shown
+    joined: list[Span] = []
+    for span in found:
+        if joined and span.start - joined[-1].end <= timedelta(minutes=rule.join_minutes):
+            joined[-1] = replace(joined[-1], end=span.end)
+        else:
+            joined.append(span)
+    least = timedelta(minutes=rule.least_minutes)
+    return [span for span in joined if span.end - span.start >= least]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One event that a span became."""
+
+    name: str
+    start: datetime
+    end: datetime
+    revision: int = 0
+    taken_back: bool = False
+
+    def revised(self, start: datetime, end: datetime) -> "Asked":
+        """The same event from and until other times; itself where nothing changes."""
+        if (start, end, False) == (self.start, self.end, self.taken_back):
+            return self
+        return Asked(self.name, start, end, self.revision + 1)
+
+    def withdrawn(self) -> "Asked":
+        """The same event, taken back."""
+        return replace(self, revision=self.revision + 1, taken_back=True)
+
+
+def follow(
+    before: Sequence[Asked], points: Sequence[Point], rule: Threshold, now: datetime
+) -> list[Asked]:
+    """What is asked after a fresh reading of the series. Pure.
+
+    Args:
+        before: what was asked before.
+        points: the series, in order.
+        rule: the threshold.
+        now: by our clock.
+
+    Returns:
+        What stands or was taken back and is not over, what was taken back last: so what replaces
+        an event is heard before that event ends.
+    """
+    open_before = [each for each in before if each.end > now]
+    kept = {each.name: each for each in open_before}
+    free = [each for each in open_before if not each.taken_back]
+    after: dict[str, Asked] = {each.name: each for each in open_before if each.taken_back}
+    for span in spans(points, rule):
+        if span.end <= now:
+            continue
+        found = next((each for each in free if _goes_on(each, span, rule, now)), None)
+        if found is None:
+            asked = _new(span, rule, now, kept)
+        else:
+            free.remove(found)
+            asked = _moved(found, span, points, rule, now)
+        after[asked.name] = asked
+    for each in free:
+        after[each.name] = _over(each, points, rule, now)
+    return sorted(after.values(), key=lambda each: (each.taken_back, each.start))
+
+
+def _goes_on(asked: Asked, span: Span, rule: Threshold, now: datetime) -> bool:
+    """Whether a span is the one that an event came from, shifted."""
+    if asked.start > now:
+        return span.start < asked.end and span.end > asked.start
+    return span.start <= max(now, _held_until(asked, rule)) and span.end > asked.start
+
+
+def _new(span: Span, rule: Threshold, now: datetime, kept: dict[str, Asked]) -> Asked:
+    name = source_id(f"{rule.name}-{span.start:%Y-%m-%dT%H.%MZ}")
+    start = max(span.start, now)
+    was = kept.get(name)
+    return Asked(name, start, span.end) if was is None else was.revised(start, span.end)
+
+
+def _moved(
+    asked: Asked, span: Span, points: Sequence[Point], rule: Threshold, now: datetime
+) -> Asked:
+    begun = asked.start <= now
+    start = asked.start if begun else max(span.start, now)
+    end = max(span.end, _held_until(asked, rule)) if begun else span.end
+    if covering(points, span.end) is None:
+        end = max(end, asked.end)  # the series ends there; the span may go on
+    return asked.revised(start, end)
+
+
+def _over(asked: Asked, points: Sequence[Point], rule: Threshold, now: datetime) -> Asked:
+    """An event with no span any more."""
+    if covering(points, max(asked.start, now)) is None:
+        return asked
+    if asked.start > now:
+        return asked.withdrawn()
+    held = _held_until(asked, rule)
+    if held <= now:
+        return asked.withdrawn()
+    return asked.revised(asked.start, min(asked.end, held))
+
+
+def _held_until(asked: Asked, rule: Threshold) -> datetime:
+    return asked.start + timedelta(minutes=rule.hold_minutes)
+
+
+class Asks:
+    """The thresholds of one feed, and what each asked, kept over restarts. One thread at a time."""
+
+    def __init__(
+        self, context: FeedContext, rules: Sequence[Threshold], horizon: timedelta
+    ) -> None:
+        self._context = context
+        self._rules = {rule.name: rule for rule in rules}
+        self._horizon = horizon
+        kept = context.memory.get("asked")
+        self._asked = _kept(kept, self._rules) if isinstance(kept, dict) else {}
+        self._said: set[tuple[str, int]] = set()
+        self._blind_polls = 0
+        self._raw = ""
+
+    def follow(self, points: Sequence[Point], raw: str) -> None:
+        """Take a fresh reading of the series in."""
+        now = self._context.clock.wall()
+        near = [point for point in points if point.start <= now + self._horizon]
+        self._raw = raw
+        for name, rule in self._rules.items():
+            asked = follow(self._asked.get(name, ()), near, rule, now)
+            self._asked[name] = tuple(asked[:ASKED_AT_MOST])
+
+    def signals(
+        self, received_at: datetime, received_seconds: float, failure: Unavailable | None = None
+    ) -> list[Signal]:
+        """What stands now, and what was taken back; made durable before it is handed over.
+
+        Args:
+            received_at: when the series was asked for.
+            received_seconds: the same, monotonic.
+            failure: why there is no fresh reading.
+
+        Raises:
+            Unavailable: it cannot be made durable; or ``failure``, once what stands was said in a
+                few polls, so that the feed is shown to be blind while that is held.
+        """
+        now = self._context.clock.wall()
+        self._context.memory.put("asked", {n: _plain(each) for n, each in self._asked.items()})
+        found = [
+            Signal(
+                self._context.feed_id,
+                each.name,
+                each.revision,
+                received_at,
+                received_seconds,
+                None if each.taken_back else self._rules[name].request(each.start, each.end),
+                self._raw,
+            )
+            for name, asked in self._asked.items()
+            for each in asked
+            if each.end > now
+        ]
+        said = {(signal.source_id, signal.revision) for signal in found}
+        fresh = failure is None or not said <= self._said
+        self._blind_polls = 0 if fresh else self._blind_polls + 1
+        self._said = said
+        if failure is not None and (not found or self._blind_polls >= BLIND_POLLS):
+            raise failure
+        return found
+
+    def held(self) -> list[str]:
+        """The names of what stands, for the one who is told that nothing fresh came."""
+        now = self._context.clock.wall()
+        return [
+            each.name
+            for asked in self._asked.values()
+            for each in asked
+            if each.start <= now < each.end and not each.taken_back
+        ]
+
+
+def _plain(asked: Sequence[Asked]) -> list[list[Any]]:
+    return [
+        [each.name, each.start.isoformat(), each.end.isoformat(), each.revision, each.taken_back]
+        for each in asked
+    ]
+
+
+def _kept(kept: dict[str, Any], rules: dict[str, Threshold]) -> dict[str, tuple[Asked, ...]]:
+    """What was kept of the thresholds that there still are; what is broken was never asked."""
+    found: dict[str, tuple[Asked, ...]] = {}
+    for name, asked in kept.items():
+        try:
+            if name in rules:
+                found[name] = tuple(
+                    Asked(str(each), _time(start), _time(end), int(revision), bool(taken))
+                    for each, start, end, revision, taken in asked
+                )
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
