@@ -88,6 +88,7 @@ def _target_row(
     asked: TargetSpec | None = None
     disposition = Disposition.ACT
     if target.end is not None and target.end <= max(start, now):
+        start = target.start or said_at
         disposition, reason = Disposition.REFUSED, "over before it was heard"
     elif not ours:
         disposition, reason = Disposition.ADVISORY, f"for others: {tags}"
