@@ -33,6 +33,7 @@ from gridaware.feeds.page_values import (
     number,
     public_url,
     short_text,
+    stale_reason,
     wall_time,
 )
 from gridaware.feeds.pages import Rate, Read, page_of
@@ -46,6 +47,7 @@ PACIFIC = ZoneInfo("America/Los_Angeles")
 LEAST_SECONDS = 20.0
 """Ours: CAISO publishes no rule, answers 429 to requests a few seconds apart, and writes the page
 every five minutes."""
+PAGE = "the outlook page"
 WORDS_AT_MOST = 16
 STRANGE_AT_MOST = 20
 """Unknown words that are logged: a page that is garbage must not fill the log."""
@@ -218,7 +220,7 @@ class Caiso(Feed[CaisoSettings]):
             try:
                 outlook = self._page.read(_outlook_of)
                 age = self.settings.stale_seconds
-                check_fresh(outlook.at, clock.wall(), age, "the outlook page")
+                check_fresh(outlook.at, clock.wall(), age, PAGE)
             except Unavailable as error:
                 failure = error
                 for rule in self.settings.acts:
@@ -235,9 +237,12 @@ class Caiso(Feed[CaisoSettings]):
             InvalidInput: it is not that page.
         """
         outlook = read_outlook(json_page(body), now)
+        given = settings or CaisoSettings()
+        stale = stale_reason(outlook.at, now, given.stale_seconds, PAGE)
+        said = ", ".join(outlook.words)
         acting = [
-            rule_row(rule, rule.when.shown(outlook, stands=False), ", ".join(outlook.words), now)
-            for rule in (settings.acts if settings else ())
+            rule_row(rule, rule.when.shown(outlook, stands=False), said, now, stale)
+            for rule in given.acts
         ]
         told = (advisory_row(advisory) for advisory in outlook_told(outlook, "file", now))
         return Parsed((*(row for row in acting if row is not None), *told))

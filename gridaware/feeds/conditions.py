@@ -152,6 +152,7 @@ class Acting:
         self._standing = _kept(kept, self._rules) if isinstance(kept, dict) else {}
         self._raw: dict[str, str] = {}
         self._told_held: set[str] = set()
+        self._newest: dict[str, datetime] = {}
         self._said: set[tuple[str, int]] = set()
         self._blind_polls = 0
 
@@ -160,7 +161,14 @@ class Acting:
         return self._of(rule).stands(self._context.clock.wall())
 
     def reading(self, rule: Rule, shown: bool | None, page_at: datetime, raw: str) -> None:
-        """Take one more reading in."""
+        """Take one more reading in; one that is older than the last is evidence of nothing.
+
+        A publisher's servers answer in turn, and some of them lag behind.
+        """
+        newest = self._newest.setdefault(rule.name, page_at)
+        if page_at < newest:
+            return
+        self._newest[rule.name] = page_at
         now = self._context.clock.wall()
         self._standing[rule.name] = step(rule, self._of(rule), shown, page_at, now)
         if shown is not None:
@@ -224,8 +232,13 @@ class Acting:
         return self._standing.get(rule.name, Standing())
 
 
-def rule_row(rule: Rule, shown: bool | None, said: str, now: datetime) -> ParsedRow | None:
-    """What a person is shown of a rule and one reading; None where it asks for nothing."""
+def rule_row(
+    rule: Rule, shown: bool | None, said: str, now: datetime, stale: str = ""
+) -> ParsedRow | None:
+    """What a person is shown of a rule and one reading; None where it asks for nothing.
+
+    ``stale`` says why the reading is too old to act on.
+    """
     if not shown:
         return None
     end = now + timedelta(minutes=rule.longest_minutes)
@@ -237,8 +250,8 @@ def rule_row(rule: Rule, shown: bool | None, said: str, now: datetime) -> Parsed
         end,
         target.quantity.value,
         target.value,
-        Disposition.ACT,
-        reason,
+        Disposition.REFUSED if stale else Disposition.ACT,
+        stale or reason,
         target,
     )
 

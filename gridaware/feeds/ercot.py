@@ -32,7 +32,7 @@ from gridaware.feeds.kind import (
     Parsed,
     PolledSettings,
 )
-from gridaware.feeds.page_values import check_fresh, json_page, public_url
+from gridaware.feeds.page_values import check_fresh, json_page, public_url, stale_reason
 from gridaware.feeds.pages import PublishedPage, Rate, Read, page_of
 
 __all__ = ["DASHBOARDS", "Ercot", "ErcotSettings", "dashboard_rate"]
@@ -44,6 +44,7 @@ PRC_LEAST_SECONDS = 4.0
 """A third of the ten seconds in which the page is published: ERCOT blocks who asks faster."""
 OTHER_LEAST_SECONDS = 20.0
 """A third of the minute for which its other dashboards are cached."""
+CONDITIONS, PRICE = "the grid conditions page", "the newest price"
 FREQUENCY_STALE_SECONDS = 600.0
 PRICE_STALE_SECONDS = 3600.0
 STRANGE_AT_MOST = 20
@@ -194,31 +195,28 @@ class Ercot(Feed[ErcotSettings]):
         """
         given = settings or ErcotSettings()
         page = json_page(body)
+        verdicts: list[tuple[ErcotRule, bool | None]] = []
+        said = stale = ""
         if "current_condition" in page:
             conditions = read_conditions(page)
-            advisories = conditions_told(conditions, "file", now)
-            verdicts = [
-                (rule, rule.when.shown(conditions, stands=False))
-                for rule in given.acts
-                if not _by_price(rule)
-            ]
-            said = f"{conditions.state}, EEA {conditions.eea_level}"
-            said += f", PRC {conditions.prc_megawatts} MW"
+            told = conditions_told(conditions, "file", now)
+            rules = [rule for rule in given.acts if not _by_price(rule)]
+            verdicts = [(rule, rule.when.shown(conditions, stands=False)) for rule in rules]
+            prc = conditions.prc_megawatts
+            said = f"{conditions.state}, EEA {conditions.eea_level}, PRC {prc} MW"
+            stale = stale_reason(conditions.at, now, given.stale_seconds, CONDITIONS)
         elif "rtSppData" in page:
-            price = read_prices(page, given.price_point or "hbHubAvg")[-1]
-            advisories = [price_told(price, given.price_point or "", "file", now)]
-            verdicts = [
-                (rule, rule.when.shown_by(price, stands=False))
-                for rule in given.acts
-                if _by_price(rule)
-            ]
+            point = given.price_point or "hbHubAvg"
+            price = read_prices(page, point)[-1]
+            told = [price_told(price, point, "file", now)]
+            rules = [rule for rule in given.acts if _by_price(rule)]
+            verdicts = [(rule, rule.when.shown_by(price, stands=False)) for rule in rules]
             said = f"{price.per_megawatt_hour:g} $/MWh"
+            stale = stale_reason(price.end, now, PRICE_STALE_SECONDS, PRICE)
         else:
-            advisories, verdicts, said = [frequency_told(read_frequency(page), "file", now)], [], ""
-        acting = [rule_row(rule, shown, said, now) for rule, shown in verdicts]
-        return Parsed(
-            (*(row for row in acting if row is not None), *(advisory_row(a) for a in advisories))
-        )
+            told = [frequency_told(read_frequency(page), "file", now)]
+        acting = [rule_row(rule, shown, said, now, stale) for rule, shown in verdicts]
+        return Parsed((*(row for row in acting if row), *(advisory_row(each) for each in told)))
 
     # ------------------------------------------------------------------------------------------
 
@@ -228,7 +226,7 @@ class Ercot(Feed[ErcotSettings]):
             assert self._conditions is not None
             conditions, raw = self._conditions.read(_conditions_of)
             now = self.context.clock.wall()
-            check_fresh(conditions.at, now, self.settings.stale_seconds, "the grid conditions page")
+            check_fresh(conditions.at, now, self.settings.stale_seconds, CONDITIONS)
         except Unavailable as error:
             self._blind(rules, error)
             raise
@@ -247,7 +245,7 @@ class Ercot(Feed[ErcotSettings]):
         try:
             price = self._prices.read(lambda read: read_prices(json_page(read.body), point)[-1])
             now = self.context.clock.wall()
-            check_fresh(price.end, now, PRICE_STALE_SECONDS, "the newest price")
+            check_fresh(price.end, now, PRICE_STALE_SECONDS, PRICE)
         except Unavailable as error:
             self._blind(rules, error)
             raise

@@ -31,7 +31,7 @@ from gridaware.feeds.kind import (
     ParsedRow,
     PolledSettings,
 )
-from gridaware.feeds.page_values import check_fresh, json_page, public_url
+from gridaware.feeds.page_values import check_fresh, json_page, public_url, stale_reason
 from gridaware.feeds.pages import page_of
 from gridaware.feeds.plain_file import open_plain
 from gridaware.feeds.schedule import first_instant
@@ -40,6 +40,7 @@ __all__ = ["Ercot4cp", "Ercot4cpSettings"]
 
 TEXAS = ZoneInfo("America/Chicago")
 PAGE = "supply-demand.json"
+FORECAST = "the load forecast"
 HISTORY_BYTES_AT_MOST = 4 << 20
 AFTERNOON = frozenset(range(14, 20))
 """Hours of the day that must all be forecast before it is judged: the peak falls in them."""
@@ -126,7 +127,7 @@ class Ercot4cp(Feed[Ercot4cpSettings]):
             received_at, received_seconds = clock.wall(), clock.monotonic_seconds()
             demand = self._page.read(lambda read: read_demand(json_page(read.body)))
             age = self.settings.stale_seconds
-            check_fresh(demand.at, clock.wall(), age, "the load forecast")
+            check_fresh(demand.at, clock.wall(), age, FORECAST)
             judged = judged_days(demand, self._peaks(demand), self.settings)
             for day in judged:
                 told = day_told(day, self._rate, self.context.feed_id, received_at)
@@ -147,7 +148,8 @@ class Ercot4cp(Feed[Ercot4cpSettings]):
         demand = read_demand(json_page(body))
         peaks = _known(history) | _daily(demand.actual)
         days = judged_days(demand, peaks, given)
-        return Parsed(tuple(_row(day, rate, given, now) for day in days))
+        stale = stale_reason(demand.at, now, given.stale_seconds, FORECAST)
+        return Parsed(tuple(_row(day, rate, given, now, stale) for day in days))
 
     # ------------------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ def day_text(day: PeakDay, rate: HitRate | None) -> str:
 
 
 def _row(
-    day: PeakDay, rate: HitRate | None, settings: Ercot4cpSettings, now: datetime
+    day: PeakDay, rate: HitRate | None, settings: Ercot4cpSettings, now: datetime, stale: str
 ) -> ParsedRow:
     told = day_told(day, rate, "file", now)
     value: float | str = "unknown" if told.value is None else round(told.value, 4)
@@ -279,15 +281,15 @@ def _row(
             Disposition.ADVISORY, told.text,
         )  # fmt: skip
     start, end = window.on(day.day)
-    over = end <= now
+    refused = "over before it was heard" if end <= now else stale
     return ParsedRow(
         f"4cp-{day.day}",
         start,
         end,
         told.quantity,
         value,
-        Disposition.REFUSED if over else Disposition.ACT,
-        "over before it was heard" if over else told.text,
+        Disposition.REFUSED if refused else Disposition.ACT,
+        refused or told.text,
         target_from_mapping(window.target),
     )
 

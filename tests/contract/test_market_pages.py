@@ -305,6 +305,21 @@ def test_only_fresh_readings_release_after_a_gap(texas: Texas) -> None:
     assert texas.asks == [True, False]
 
 
+def test_a_server_that_lags_behind_the_others_shows_nothing(texas: Texas) -> None:
+    texas.publish(2)
+    texas.poll(60)
+    texas.publish(2)
+    texas.poll(60 * 14)
+    texas.publish(2)
+    texas.poll(0)
+    behind = texas.clock.wall() - timedelta(seconds=90)
+    for _ in range(30):  # a replica that stands still, well within the age that is allowed
+        texas.pages.put(PATH, ercot_prc(behind, prc_megawatts=9000, eea_level=0))
+        texas.poll(3)
+    assert texas.asks == [True]
+    assert not texas.refused
+
+
 def test_a_restart_goes_on_where_it_was(texas: Texas) -> None:
     texas.publish(2)
     texas.poll(60)

@@ -103,6 +103,15 @@ def test_a_file_is_told_what_it_would_do(when: dict[str, Any], file: str, acts: 
     assert any(row.type == "alert" for row in parsed.events)
 
 
+def test_a_page_that_is_old_by_the_given_time_would_not_act() -> None:
+    body = (DATA / "eea3.json").read_bytes()
+    first, *_ = Caiso.parse(body, AT + timedelta(seconds=901), settings({"eea_level": 1})).events
+    assert (first.disposition, first.reason) == (
+        Disposition.REFUSED,
+        "the outlook page is 901 s old",
+    )
+
+
 def test_without_rules_nothing_acts_whatever_the_word() -> None:
     for file in sorted(DATA.glob("*.json")):
         parsed = Caiso.parse(file.read_bytes(), AT, None)

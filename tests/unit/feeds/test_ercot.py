@@ -124,6 +124,15 @@ def test_a_file_is_told_what_it_would_do(when: dict[str, Any], file: str, acts: 
     assert any(row.disposition is Disposition.ADVISORY for row in parsed.events)
 
 
+def test_a_page_that_is_old_by_the_given_time_would_not_act() -> None:
+    for when, file in (({"eea_level": 2}, "eea2.json"), ({"price_above": 1000}, "prices.json")):
+        given = settings({"name": "r", "when": when, "target": {"reduce_percent": 40}})
+        later = AT + timedelta(hours=2)
+        first, *_ = Ercot.parse((DATA / file).read_bytes(), later, given).events
+        assert first.disposition is Disposition.REFUSED
+        assert first.reason.endswith("s old")
+
+
 def test_without_rules_nothing_acts() -> None:
     for file in sorted(DATA.glob("*.json")):
         parsed = Ercot.parse(file.read_bytes(), AT, None)
