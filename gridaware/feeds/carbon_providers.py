@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, urlencode
 
 from gridaware.clock import Clock
@@ -65,8 +65,8 @@ class Intensities:
 class Provider(Protocol):
     """One provider."""
 
-    default_url: str
-    needs: tuple[str, ...]
+    default_url: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
     """Settings without which it cannot be asked: ``place``, ``key``, ``user``."""
 
     def __init__(self, clock: Clock, subject: Subject) -> None: ...
@@ -96,8 +96,8 @@ PROVIDERS: Registry[type[Provider]] = Registry("carbon-provider")
 class ElectricityMaps:
     """Electricity Maps, API v3: average intensity by the hour, where power is consumed."""
 
-    default_url = "https://api.electricitymap.org/v3"
-    needs = ("place", "key")
+    default_url: ClassVar[str] = "https://api.electricitymap.org/v3"
+    needs: ClassVar[tuple[str, ...]] = ("place", "key")
 
     def __init__(self, clock: Clock, subject: Subject) -> None:
         self._subject = subject
@@ -168,8 +168,8 @@ class ElectricityMaps:
 class WattTime:
     """WattTime, API v3: the marginal rate (MOER), present and ahead, by the five minutes."""
 
-    default_url = "https://api.watttime.org"
-    needs = ("place", "key", "user")
+    default_url: ClassVar[str] = "https://api.watttime.org"
+    needs: ClassVar[tuple[str, ...]] = ("place", "key", "user")
 
     def __init__(self, clock: Clock, subject: Subject) -> None:
         self._clock = clock
@@ -273,8 +273,8 @@ class WattTime:
 class UkCarbonIntensity:
     """NESO's Carbon Intensity API for Great Britain: averages of half-hours, with a day ahead."""
 
-    default_url = "https://api.carbonintensity.org.uk"
-    needs = ()
+    default_url: ClassVar[str] = "https://api.carbonintensity.org.uk"
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, clock: Clock, subject: Subject) -> None:
         self._clock = clock
