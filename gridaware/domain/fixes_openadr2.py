@@ -51,6 +51,7 @@ _SERVER = {
     "openadr2-other-vtn": "Check the URL; name the server in `vtn_id` if it has changed.",
     "openadr2-other-ven": "Have the operator check which VEN this registration belongs to.",
     "openadr2-unexpected": "Ask the operator what it is for; nothing was done.",
+    "openadr2-clock-offset": "Compare both clocks with UTC: events begin and end by ours.",
     "openadr2-report": "Ask for the reports that were offered: power, energy and status.",
     "openadr2-message": "Report it with the log: a message could not be written.",
 }

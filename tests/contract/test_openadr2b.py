@@ -347,6 +347,16 @@ def test_a_server_is_polled_no_more_often_than_it_wants(vtn: Vtn2) -> None:
     assert site.running.health.now().failures == 0
 
 
+def test_a_server_whose_clock_is_wrong_is_told_once(vtn: Vtn2, site: Site) -> None:
+    vtn.date = NOW + timedelta(seconds=1)
+    site.poll()
+    assert site.refused == []
+    vtn.date = NOW + timedelta(minutes=5)
+    site.poll()
+    site.poll()
+    assert site.refused == ["openadr2-clock-offset"]
+
+
 # Answers ----------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from gridaware.feeds.http import ClientIdentity, exchange
 from gridaware.feeds.openadr2.envelope import Message
 from gridaware.feeds.openadr2.wire import Wire
 from gridaware.feeds.openadr2.xmltree import BYTES_AT_MOST
+from gridaware.feeds.server_clock import ServerClock
 
 __all__ = ["EVENTS", "POLL", "REGISTRATION", "REPORTS", "Ask", "Client", "NotRegistered", "checked"]
 
@@ -33,6 +34,7 @@ class Client:
     url: str
     wire: Wire
     clock: Clock
+    server_clock: ServerClock
     ca_file: str | None = None
     identity: ClientIdentity | None = None
 
@@ -56,6 +58,7 @@ class Client:
             InvalidInput: its answer is no message.
             Refused: its answer's signature does not hold.
         """
+        asked = self.clock.monotonic_seconds()
         answer = exchange(
             "POST",
             f"{self.url}/{service}",
@@ -66,6 +69,7 @@ class Client:
             ca_file=self.ca_file,
             identity=self.identity,
         )
+        self.server_clock.compare(answer.headers, self.clock.monotonic_seconds() - asked)
         if not 200 <= answer.status < 300:
             raise Unavailable("openadr2-http", f"{kind} was answered {answer.status}")
         if not answer.body.strip():

@@ -25,6 +25,7 @@ from gridaware.feeds.openadr2.settings import OpenAdr2Settings, check_url
 from gridaware.feeds.openadr2.signature import Signer, Verifier
 from gridaware.feeds.openadr2.state import EventBook
 from gridaware.feeds.openadr2.wire import Wire, require_library
+from gridaware.feeds.server_clock import ServerClock
 
 __all__ = ["OpenAdr2b"]
 
@@ -48,7 +49,12 @@ class OpenAdr2b(Feed[OpenAdr2Settings]):
             raise ConfigError("openadr2-ca-file", "there is no file of authorities to trust")
         clock, memory = context.clock, context.memory
         self._client = Client(
-            url, _wire(context, settings), clock, settings.ca_file, _identity(settings)
+            url,
+            _wire(context, settings),
+            clock,
+            ServerClock(clock, self._alarm, "openadr2-clock-offset"),
+            settings.ca_file,
+            _identity(settings),
         )
         name = settings.ven_name or f"gridaware-{context.feed_id}"
         self._registration = Registration(settings, name, url, memory, clock, self._alarm)

@@ -9,8 +9,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -20,6 +18,7 @@ from gridaware.domain.eventjson import printable
 from gridaware.feeds.http import Answer, exchange
 from gridaware.feeds.openadr3.auth import Tokens
 from gridaware.feeds.openadr3.shapes import decoded
+from gridaware.feeds.server_clock import ServerClock
 
 __all__ = ["Calls", "Client", "Query", "Reply", "quoted"]
 
@@ -28,7 +27,6 @@ PAGE = 50
 PAGES_AT_MOST = 200
 CALL_SECONDS = 5.0
 ANSWER_BYTES_AT_MOST = 16 << 20
-CLOCK_OFF_SECONDS = 2.0
 RETRY_AFTER_SECONDS_AT_MOST = 300.0
 ACTIONABLE = (400, 403, 404, 405, 409)
 
@@ -83,12 +81,9 @@ class Client:
         self.base = base
         self.tokens = tokens
         self.clock = clock
-        self.offset_seconds: float | None = None
-        """How far the server's clock is ahead of ours, by its last Date header."""
-        self._alarm = alarm
+        self._server_clock = ServerClock(clock, alarm, "openadr3-clock-offset")
         self._ca_file = ca_file
         self._lock = threading.Lock()
-        self._off = False
         self._good: set[tuple[str, str]] = set()
         self._not_before_seconds = float("-inf")
 
@@ -156,28 +151,8 @@ class Client:
             answer_bytes_at_most=ANSWER_BYTES_AT_MOST,
             ca_file=self._ca_file,
         )
-        self._compare_clocks(answer, self.clock.monotonic_seconds() - now)
+        self._server_clock.compare(answer.headers, self.clock.monotonic_seconds() - now)
         return answer
-
-    def _compare_clocks(self, answer: Answer, took_seconds: float) -> None:
-        date = next((v for k, v in answer.headers.items() if k.lower() == "date"), None)
-        if date is None:
-            return
-        try:
-            said = parsedate_to_datetime(date)
-            sent = self.clock.wall() - timedelta(seconds=took_seconds / 2)
-            # The header is cut off to whole seconds: its middle is the better guess.
-            offset = (said - sent).total_seconds() + 0.5
-        except (ValueError, TypeError, OverflowError):
-            return
-        self.offset_seconds = offset
-        off = abs(offset) - 0.5 - took_seconds / 2 > CLOCK_OFF_SECONDS
-        with self._lock:
-            alarm, self._off = off and not self._off, off
-        if alarm:
-            ahead = "ahead of" if offset > 0 else "behind"
-            told = f"the server's clock is {abs(offset):.0f} s {ahead} ours"
-            self._alarm(Unavailable("openadr3-clock-offset", told))
 
     def _told_to_wait(self, answer: Answer) -> None:
         after = next((v for k, v in answer.headers.items() if k.lower() == "retry-after"), "")

@@ -3,6 +3,8 @@
 import threading
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Self
 
@@ -29,6 +31,7 @@ class Vtn2:
             number is an HTTP status.
         held: by name of a request, what its answer waits for.
         asked: (service, message) of every request, in order.
+        date: what it takes the time for, in its answers; None = it does not say.
         answers: event id → (opt type, modification number, response code) last heard.
         report_requests: asked for when a client registers its reports.
     """
@@ -41,6 +44,7 @@ class Vtn2:
         self.replies: dict[str, deque[bytes | int]] = {}
         self.held: dict[str, threading.Event] = {}
         self.asked: list[tuple[str, Message]] = []
+        self.date: datetime | None = None
         self.answers: dict[str, tuple[str, int, str]] = {}
         self.report_requests: list[str] = []
         self.registered: dict[str, str] = {}
@@ -219,8 +223,9 @@ class _Handler(BaseHTTPRequestHandler):
         length = min(int(self.headers.get("content-length", 0)), BODY_AT_MOST)
         found = self.vtn.answer(self.path.rpartition("/")[2], self.rfile.read(length))
         status, body = (found, b"") if isinstance(found, int) else (200, found)
+        date = "" if self.vtn.date is None else f"Date: {format_datetime(self.vtn.date, True)}\r\n"
         head = (
-            f"HTTP/1.1 {status} x\r\nContent-Type: application/xml\r\n"
+            f"HTTP/1.1 {status} x\r\nContent-Type: application/xml\r\n{date}"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         # In one write: headers and body in two wait for a delayed acknowledgement.
