@@ -12,7 +12,7 @@ from gridaware.feeds.carbon_providers import PROVIDERS, Intensities, Subject
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, Parsed
 from gridaware.feeds.page_values import json_page, public_url
 from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
-from gridaware.feeds.series import Beliefs, Point, covering
+from gridaware.feeds.series import Beliefs, Point, covering, tidy
 from gridaware.feeds.seriesfeed import (
     Informing,
     SeriesFollower,
@@ -87,6 +87,7 @@ class Carbon(Feed[CarbonSettings]):
         self._informing = _informing(settings)
         self._follower = SeriesFollower(context, settings, self._informing)
         self._judge = _Judge(context)
+        self._said_lacking = False
 
     def poll(self) -> Sequence[Signal]:
         """What the thresholds ask for, now and ahead.
@@ -102,9 +103,16 @@ class Carbon(Feed[CarbonSettings]):
             except Unavailable as failure:
                 return self._follower.blind(failure, now, seconds)
             self._informing.text = told.basis
+            self._say_lacking(told.lacking)
             points = self._judge.believed(told.points, now)
             raw = f"{self.settings.provider} {self.settings.place}: {told.basis}"
             return self._follower.heard(points, raw, now, seconds)
+
+    def _say_lacking(self, failure: Unavailable | None) -> None:
+        """Report once that what is ahead is not known; what was announced stands meanwhile."""
+        if failure is not None and not self._said_lacking:
+            self.context.refuse(failure, "")
+        self._said_lacking = failure is not None
 
     @classmethod
     def parse(cls, body: bytes, now: datetime, settings: CarbonSettings | None) -> Parsed:
@@ -131,7 +139,7 @@ class _Judge:
     def __init__(self, context: FeedContext) -> None:
         self._context = context
         self._beliefs = Beliefs()
-        self._judged: datetime | None = None
+        self._judged: tuple[datetime, float] | None = None
         self._spike: Point | None = None
         self._before: Point | None = None
 
@@ -140,8 +148,8 @@ class _Judge:
         present = covering(points, now)
         if present is None:
             return list(points)
-        if present.start != self._judged:
-            self._judged = present.start
+        if (present.start, present.value) != self._judged:
+            self._judged = present.start, present.value
             self._beliefs, good = self._beliefs.take(present.value)
             self._spike = None if good else present
             if good:
@@ -152,7 +160,7 @@ class _Judge:
         if self._spike is None:
             return list(points)
         held = [] if self._before is None else [self._before]
-        return [*held, *(point for point in points if point.start > self._spike.start)]
+        return tidy([*held, *(point for point in points if point.start > self._spike.start)])
 
 
 def _provider_of(page: dict[str, Any]) -> str:

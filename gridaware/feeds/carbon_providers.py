@@ -8,7 +8,7 @@ combustion. Each says which, with every value.
 import base64
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
 from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, urlencode
@@ -60,6 +60,8 @@ class Intensities:
     points: list[Point]
     basis: str
     """What kind of intensity it is, in words."""
+    lacking: Unavailable | None = None
+    """Why what is ahead is not there, although it was asked for."""
 
 
 class Provider(Protocol):
@@ -96,7 +98,7 @@ PROVIDERS: Registry[type[Provider]] = Registry("carbon-provider")
 class ElectricityMaps:
     """Electricity Maps, API v3: average intensity by the hour, where power is consumed."""
 
-    default_url: ClassVar[str] = "https://api.electricitymap.org/v3"
+    default_url: ClassVar[str] = "https://api.electricitymaps.com/v3"
     needs: ClassVar[tuple[str, ...]] = ("place", "key")
 
     def __init__(self, clock: Clock, subject: Subject) -> None:
@@ -114,20 +116,23 @@ class ElectricityMaps:
         )
         self._ahead = None
         if subject.forecast:
-            url = f"{base}/forecast?{urlencode({'zone': subject.place})}"
+            url = f"{base}/forecast?{urlencode(query)}"
             rate = Rate(f"{base}/forecast", FORECAST_LEAST_SECONDS)
             self._ahead = page_of(clock, url, rate, headers)
 
     def ask(self) -> Intensities:
-        """The latest value and, where asked for, the forecast.
+        """The latest value and, where asked for, the forecast: without it the present is known.
 
         Raises:
-            Unavailable: one of them did not come.
+            Unavailable: the latest value did not come.
         """
         latest = self._latest.read(lambda read: self.read(json_page(read.body), self._subject))
         if self._ahead is None:
             return latest
-        ahead = self._ahead.read(lambda read: self.read(json_page(read.body), self._subject))
+        try:
+            ahead = self._ahead.read(lambda read: self.read(json_page(read.body), self._subject))
+        except Unavailable as error:
+            return replace(latest, lacking=error)
         known = max(point.start for point in latest.points)
         later = [point for point in ahead.points if point.start > known]
         return Intensities(tidy([*later, *latest.points]), latest.basis)
@@ -176,6 +181,7 @@ class WattTime:
         self._subject = subject
         self._token = ""
         self._token_seconds = float("-inf")
+        self._forbidden: Unavailable | None = None
         self._lock = threading.Lock()
         query = {"region": subject.place, "signal_type": "co2_moer"}
         self._url = f"{subject.base_url}/v3/forecast?{urlencode(query)}"
@@ -192,8 +198,9 @@ class WattTime:
         try:
             return self._page.read(lambda read: self.read(json_page(read.body), self._subject))
         except Unavailable as error:
-            if error.code == "page-forbidden":
-                self._token_seconds = float("-inf")
+            if error.code == "page-forbidden" and error is not self._forbidden:
+                # One sign-in for each refusal: the page repeats it until it may be asked again.
+                self._forbidden, self._token_seconds = error, float("-inf")
             raise
 
     @staticmethod
@@ -212,6 +219,10 @@ class WattTime:
             raise InvalidInput(PROBLEM, "it is no co2_moer in lbs_co2_per_mwh")
         ahead = "generated_at" in meta or "generated_at_period_seconds" in meta
         quality = AdvisoryQuality.FORECAST if ahead else AdvisoryQuality.ESTIMATED
+        seconds = number(meta.get("data_point_period_seconds", 300), "the period")
+        if not 60 <= seconds <= 3600:
+            raise InvalidInput(PROBLEM, f"a point lasts {seconds:g} s")
+        lasts = timedelta(seconds=seconds)
         starts = [
             (offset_time(row.get("point_time"), "point_time"), number(row.get("value"), "value"))
             for row in rows(page, "data")
@@ -219,7 +230,7 @@ class WattTime:
         points = [
             Point(
                 start,
-                start + timedelta(minutes=5),
+                start + lasts,
                 _bounded(pounds * GRAMS_PER_POUND / 1000),
                 quality,
             )
@@ -254,9 +265,8 @@ class WattTime:
                     "page-forbidden", f"WattTime answered the sign-in {answer.status}"
                 )
             if answer.status != 200:
-                raise Unavailable(
-                    "page-unavailable", f"WattTime answered the sign-in {answer.status}"
-                )
+                code = "page-too-often" if answer.status == 429 else "page-unavailable"
+                raise Unavailable(code, f"WattTime answered the sign-in {answer.status}")
             try:
                 token = json_page(answer.body).get("token")
             except InvalidInput as error:

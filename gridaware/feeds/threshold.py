@@ -6,7 +6,7 @@ forecast moves, and taken back only on evidence. What is not known (a series tha
 page that fails) is evidence of nothing: what stands then stays as it is, to its end.
 
 An event keeps its name while the span it came from shifts, so that a new forecast revises it and
-does not begin another beside it; what has begun goes on for ``hold_minutes`` at least.
+does not begin another beside it; and no event is shorter than ``hold_minutes``.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ from gridaware.feeds.series import Point, covering
 
 __all__ = ["Asked", "Asks", "Span", "Threshold", "follow", "spans"]
 
-ASKED_AT_MOST = 500
+ASKED_AT_MOST = 300
+"""Of each threshold: those of sixteen still fit into a feed's memory."""
 
 
 class Threshold(Asking):
@@ -41,7 +42,7 @@ class Threshold(Asking):
     least_minutes: float = Field(default=0.0, ge=0, le=1440)
     """A span that is shorter asks for nothing."""
     hold_minutes: float = Field(default=15.0, ge=0, le=1440)
-    """What has begun is not taken back sooner."""
+    """No event is shorter, and what has begun is not taken back sooner."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -69,14 +70,21 @@ class Span:
     end: datetime
 
 
-def spans(points: Sequence[Point], rule: Threshold) -> list[Span]:
-    """Where the quantity is beyond the threshold, by a series in order."""
+def spans(points: Sequence[Point], rule: Threshold, standing: Sequence[Span] = ()) -> list[Span]:
+    """Where the quantity is beyond the threshold, by a series in order.
+
+    ``standing`` is what was asked before and still stands: there the quantity must come back to
+    ``clear``, also where the series begins anew with the present or its forecast wavers; and what
+    is left of a long span is not too short.
+    """
     found: list[Span] = []
     stands = False
     for point in points:
-        stands = stands and found[-1].end == point.start
+        stands = (stands and found[-1].end == point.start) or any(
+            span.start < point.end and span.end > point.start for span in standing
+        )
         shown = rule.shown(point.value, stands=stands)
-        if shown and stands:
+        if shown and found and found[-1].end == point.start:
             found[-1] = replace(found[-1], end=point.end)
         elif shown:
             found.append(Span(point.start, point.end))
@@ -88,7 +96,15 @@ def spans(points: Sequence[Point], rule: Threshold) -> list[Span]:
         else:
             joined.append(span)
     least = timedelta(minutes=rule.least_minutes)
-    return [span for span in joined if span.end - span.start >= least]
+    first = joined[:1] if joined and joined[0].start == points[0].start else []
+    past = [
+        each.start for span in first for each in standing if each.start <= span.start < each.end
+    ]
+    return [
+        span
+        for span in joined
+        if span.end - (min(past, default=span.start) if span in first else span.start) >= least
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +147,36 @@ def follow(
     kept = {each.name: each for each in open_before}
     free = [each for each in open_before if not each.taken_back]
     after: dict[str, Asked] = {each.name: each for each in open_before if each.taken_back}
-    for span in spans(points, rule):
-        if span.end <= now:
-            continue
+    for span in _held(spans(points, rule, [Span(e.start, e.end) for e in free]), rule, free, now):
         found = next((each for each in free if _goes_on(each, span, rule, now)), None)
         if found is None:
             asked = _new(span, rule, now, kept)
         else:
             free.remove(found)
-            asked = _moved(found, span, points, rule, now)
+            asked = _moved(found, span, points, now)
         after[asked.name] = asked
     for each in free:
         after[each.name] = _over(each, points, rule, now)
     return sorted(after.values(), key=lambda each: (each.taken_back, each.start))
+
+
+def _held(
+    found: Sequence[Span], rule: Threshold, free: Sequence[Asked], now: datetime
+) -> list[Span]:
+    """The spans that are not over, none shorter than is held, none over the next."""
+    begun = [each for each in free if each.start <= now]
+    held: list[Span] = []
+    for span in found:
+        if span.end <= now:
+            continue
+        starts = [each.start for each in begun if _goes_on(each, span, rule, now)]
+        start = min(starts, default=max(span.start, now))
+        end = max(span.end, start + timedelta(minutes=rule.hold_minutes))
+        if held and span.start <= held[-1].end:
+            held[-1] = replace(held[-1], end=max(span.end, held[-1].end))
+        else:
+            held.append(Span(span.start, end))
+    return held
 
 
 def _goes_on(asked: Asked, span: Span, rule: Threshold, now: datetime) -> bool:
@@ -160,13 +193,10 @@ def _new(span: Span, rule: Threshold, now: datetime, kept: dict[str, Asked]) -> 
     return Asked(name, start, span.end) if was is None else was.revised(start, span.end)
 
 
-def _moved(
-    asked: Asked, span: Span, points: Sequence[Point], rule: Threshold, now: datetime
-) -> Asked:
-    begun = asked.start <= now
-    start = asked.start if begun else max(span.start, now)
-    end = max(span.end, _held_until(asked, rule)) if begun else span.end
-    if covering(points, span.end) is None:
+def _moved(asked: Asked, span: Span, points: Sequence[Point], now: datetime) -> Asked:
+    start = asked.start if asked.start <= now else max(span.start, now)
+    end = span.end
+    if covering(points, end) is None:
         end = max(end, asked.end)  # the series ends there; the span may go on
     return asked.revised(start, end)
 

@@ -152,3 +152,45 @@ def test_when_two_spans_become_one_what_goes_on_is_said_before_what_is_taken_bac
 def test_what_is_over_is_forgotten() -> None:
     first = after([], series(120, 50), NOON)
     assert after(first, series(120, 50), NOON + HOUR) == []
+
+
+def test_hysteresis_holds_from_one_reading_to_the_next() -> None:
+    """A series that begins with the present has forgotten that the threshold was crossed."""
+    (begun,) = after([], series(120), NOON, clear=90)
+    now, later = NOON + timedelta(minutes=50), series(95, start=NOON + timedelta(minutes=45))
+    (on,) = after([begun], later, now, clear=90)
+    assert (on.name, on.end) == (begun.name, NOON + timedelta(minutes=105))
+    assert after([], later, now, clear=90) == []  # it begins nothing
+    (over,) = after([on], series(89, start=now), now, clear=90)
+    assert over.taken_back
+
+
+def test_a_forecast_that_wavers_between_the_threshold_and_clear_takes_nothing_back() -> None:
+    first = after([], series(50, 120, 50), NOON, clear=90)
+    for value in (99, 101, 95, 120, 91):
+        assert after(first, series(50, value, 50), NOON, clear=90) == first
+    (gone,) = after(first, series(50, 90, 50), NOON, clear=90)
+    assert gone.taken_back
+
+
+def test_what_is_left_of_a_long_span_is_not_too_short() -> None:
+    (begun,) = after([], series(120, 120, 50), NOON, least_minutes=90)
+    now = NOON + timedelta(minutes=70)
+    left = series(120, 50, start=NOON + HOUR)
+    assert after([begun], left, now, least_minutes=90) == [begun]
+    assert after([], left, now, least_minutes=90) == []
+
+
+def test_a_short_span_ahead_is_as_long_as_is_held_and_takes_in_the_next() -> None:
+    """Three five-minute values above 100, a low one between the first two."""
+    points = [
+        Point(NOON + n * HOUR / 12, NOON + (n + 1) * HOUR / 12, v, AdvisoryQuality.FORECAST)
+        for n, v in enumerate([50, 120, 50, 120, 50, 50, 50, 50, 50, 120, 50, 50, 50, 50])
+    ]
+    one, two = after([], points, NOON, hold_minutes=15)
+    minute = timedelta(minutes=1)
+    assert (one.start - NOON, one.end - NOON) == (5 * minute, 20 * minute)
+    assert (two.start - NOON, two.end - NOON) == (45 * minute, 60 * minute)
+    assert after([one, two], points, NOON + minute, hold_minutes=15) == [one, two]
+    assert after([one, two], points, NOON + 19 * minute, hold_minutes=15) == [one, two]
+    assert after([one, two], points, NOON + 59 * minute, hold_minutes=15) == [two]
