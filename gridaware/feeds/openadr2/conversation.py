@@ -82,19 +82,14 @@ class Conversation:
                     self._converse(ask, registered, acts)
                 except NotRegistered as error:
                     self.alarm(error)
-                    self.lost()
+                    self.registration.lost()
+                    self._listed_seconds = float("-inf")
                 if self.registration.current is not None:
                     return self._gone
         except GridawareError:
-            self.lost(registered=True)
+            self._listed_seconds = float("-inf")  # whatever was said meanwhile was not heard
             raise
         raise Unavailable("openadr2-not-registered", "the server keeps asking us to register")
-
-    def lost(self, *, registered: bool = False) -> None:
-        """The connection was lost, or the registration too: ask for the whole list again."""
-        self._listed_seconds = float("-inf")
-        if not registered:
-            self.registration.lost()
 
     def answer(self, ask: Ask, acts: bool | None, *, final: bool) -> None:
         """Answer the events that can be answered; ``final`` = all of them."""
@@ -211,21 +206,24 @@ class Conversation:
             ask(REPORTS, "oadrRegisteredReport", response=ok, report_requests=[], **us)
         elif message.kind == "oadrUpdateReport":
             ask(REPORTS, "oadrUpdatedReport", response=ok, **us)
-        elif message.kind == "oadrCreateReport":
-            if self.reporting is not None:
-                self.reporting.ask_for(content.all("oadrReportRequest"))
-            pending = [] if self.reporting is None else self.reporting.pending
-            reports = [{"report_request_id": name} for name in pending]
-            ask(REPORTS, "oadrCreatedReport", response=ok, pending_reports=reports, **us)
-        elif message.kind == "oadrCancelReport":
-            if self.reporting is not None:
-                self.reporting.cancel(content)
-            pending = [] if self.reporting is None else self.reporting.pending
-            reports = [{"report_request_id": name} for name in pending]
-            ask(REPORTS, "oadrCanceledReport", response=ok, pending_reports=reports, **us)
+        elif message.kind in {"oadrCreateReport", "oadrCancelReport"}:
+            self._reports(ask, message, ok, us)
         else:
             return False
         return True
+
+    def _reports(self, ask: Ask, message: Message, ok: dict[str, Any], us: dict[str, Any]) -> None:
+        """Reports are asked for, or no longer; the answer names those that stand."""
+        wanted = message.kind == "oadrCreateReport"
+        reporting = self.reporting
+        if reporting is not None and wanted:
+            reporting.ask_for(message.content.all("oadrReportRequest"))
+        elif reporting is not None:
+            reporting.cancel(message.content)
+        names = [] if reporting is None else reporting.pending
+        pending = [{"report_request_id": name} for name in names]
+        kind = "oadrCreatedReport" if wanted else "oadrCanceledReport"
+        ask(REPORTS, kind, response=ok, pending_reports=pending, **us)
 
     def _ended(self, ask: Ask, registered: Registered, message: Message) -> None:
         named = message.content.said("registrationID")

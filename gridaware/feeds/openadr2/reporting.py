@@ -145,10 +145,9 @@ class Reporting:
         wanted = list(answer.content.all("oadrReportRequest"))
         if wanted:
             self.ask_for(wanted)
-            self.created(ask, registered, answer.request_id)
+            self._created(ask, registered, answer.request_id)
 
-    def created(self, ask: Ask, registered: Registered, request_id: str) -> None:
-        """Tell which requests stand."""
+    def _created(self, ask: Ask, registered: Registered, request_id: str) -> None:
         ask(
             REPORTS,
             "oadrCreatedReport",
