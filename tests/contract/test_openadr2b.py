@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from feed_rigs.openadr2b import decided
 
 from gridaware.clock import ManualClock
-from gridaware.control.ports import FeedReport, FeedTelemetry
+from gridaware.control.ports import FeedTelemetry
 from gridaware.domain.errors import ConfigError, GridawareError
-from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import Signal
 from gridaware.feeds import open_feed
@@ -72,21 +72,7 @@ class Site:
     def decide(self, status: str, *signals: Signal) -> None:
         """Control has decided about signals."""
         for signal in signals:
-            assert signal.request is not None
-            event = GridEvent(
-                event_id=f"grid.{signal.source_id}",
-                feed_id="grid",
-                programme_id="p",
-                source_id=signal.source_id,
-                revision=signal.revision,
-                request=signal.request,
-                state=EventState.SCHEDULED,
-                reason="Accepted",
-                received_at=signal.received_at,
-                state_since=signal.received_at,
-                clocks=Clocks(signal.received_seconds),
-            )
-            self.feed.tell(FeedReport(event, status, self.clock.wall()))
+            self.feed.tell(decided(signal, status, self.clock.wall()))
 
 
 @pytest.fixture

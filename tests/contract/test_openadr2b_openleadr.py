@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from feed_rigs.openadr2b import decided
 
 from gridaware.clock import SystemClock
-from gridaware.control.ports import FeedReport, FeedTelemetry
-from gridaware.domain.event import Clocks, EventState, GridEvent
+from gridaware.control.ports import FeedTelemetry
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.memory import FeedMemory
@@ -45,21 +45,7 @@ class Site:
         return self.signals[before:]
 
     def decide(self, status: str, signal: Signal) -> None:
-        assert signal.request is not None
-        event = GridEvent(
-            event_id=f"grid.{signal.source_id}",
-            feed_id="grid",
-            programme_id="p",
-            source_id=signal.source_id,
-            revision=signal.revision,
-            request=signal.request,
-            state=EventState.SCHEDULED,
-            reason="Accepted",
-            received_at=signal.received_at,
-            state_since=signal.received_at,
-            clocks=Clocks(signal.received_seconds),
-        )
-        self.feed.tell(FeedReport(event, status, CLOCK.wall()))
+        self.feed.tell(decided(signal, status, CLOCK.wall()))
 
 
 @pytest.fixture

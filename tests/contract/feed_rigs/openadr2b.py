@@ -3,14 +3,36 @@
 import re
 import weakref
 from collections import deque
+from datetime import datetime
 from pathlib import Path
 
 from feed_rigs.base import Rig, Said
 from gridaware.clock import ManualClock
+from gridaware.control.ports import FeedReport
 from gridaware.domain.errors import GridawareError
+from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.signal import Signal
 from gridaware.feeds.kind import Polls
 from gridaware.sim.grid.vtn2 import DrEvent, Vtn2
+
+
+def decided(signal: Signal, status: str, at: datetime) -> FeedReport:
+    """What control tells the feed about one of its signals."""
+    assert signal.request is not None
+    event = GridEvent(
+        event_id=f"grid.{signal.source_id}",
+        feed_id="grid",
+        programme_id="p",
+        source_id=signal.source_id,
+        revision=signal.revision,
+        request=signal.request,
+        state=EventState.SCHEDULED,
+        reason="Accepted",
+        received_at=signal.received_at,
+        state_since=signal.received_at,
+        clocks=Clocks(signal.received_seconds),
+    )
+    return FeedReport(event, status, at)
 
 
 class OpenAdr2bRig(Rig):

@@ -58,7 +58,7 @@ class Vtn2:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(
-            target=lambda: self._server.serve_forever(poll_interval=0.05),
+            target=lambda: self._server.serve_forever(poll_interval=0.01),
             name="vtn2",
             daemon=True,
         )

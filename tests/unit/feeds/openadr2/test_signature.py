@@ -27,7 +27,7 @@ utils = pytest.importorskip("openleadr.utils")
 class Keys:
     """A self-signed certificate with its key, as files."""
 
-    def __init__(self, folder: Path, name: str, kind: str = "rsa") -> None:
+    def __init__(self, folder: Path, name: str, kind: str = "ec") -> None:
         key = (
             rsa.generate_private_key(public_exponent=65537, key_size=2048)
             if kind == "rsa"
