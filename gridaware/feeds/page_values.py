@@ -27,7 +27,7 @@ __all__ = [
 
 AHEAD = timedelta(seconds=60)
 """A page's own time may be so far ahead of ours: two clocks never agree."""
-_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,9})?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?")
 _YEARS = range(2000, 2200)
 _MILLISECONDS_FROM = 1e11
 """An epoch above it counts milliseconds: as seconds it would lie in the year 5138."""

@@ -140,6 +140,8 @@ class Price(Feed[PriceSettings]):
 
 def _informing(settings: PriceSettings | None) -> Informing:
     market, currency = (settings.market, settings.currency) if settings else ("file", NO_CURRENCY)
+    if settings and settings.tariff is not None and settings.tariff.charges == "demand":
+        return Informing(market, "demand_charge_per_kw", f"{currency}/kW", "")
     return Informing(market, "price_per_mwh", f"{currency}/MWh", "")
 
 

@@ -10,8 +10,8 @@ from gridaware.domain.advisory import AdvisoryQuality
 
 __all__ = ["POINTS_AT_MOST", "Beliefs", "Point", "covering", "tidy", "within"]
 
-POINTS_AT_MOST = 20_000
-"""Half-hours of a year."""
+POINTS_AT_MOST = 36_000
+"""Quarter-hours of a year."""
 SPIKE_RATIO = 3.0
 """A reading this many times above or below the usual one is doubted at first."""
 NEAR = 0.25

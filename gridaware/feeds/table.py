@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,6 +30,7 @@ __all__ = ["Columns", "Table", "known_zone", "read_table"]
 
 REFUSED_AT_MOST = 100
 LENGTH_MINUTES_AT_MOST = 1440.0
+_HOUR = re.compile(r"([0-9]{1,2})(?::00)?")
 _OFFSET = re.compile(r".*:.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)", re.DOTALL)
 """After a time of day, or the day of a date would be one."""
 
@@ -54,12 +56,16 @@ class Columns(FeedSettings):
     """Names of the steps to the list of rows, with dots between; empty = the document itself."""
     start: str = Field(min_length=1, max_length=200)
     """Column of the start; steps with dots, and a number for a place in a list."""
+    hour_ending: str | None = Field(default=None, max_length=200)
+    """Column of the hour that ends, "01:00" or 1 to 24, where ``start`` is a day."""
+    where: dict[str, str] = Field(default_factory=dict, max_length=8)
+    """Columns and the text that each must have: rows of other places are passed over."""
     end: str | None = Field(default=None, max_length=200)
     value: str = Field(min_length=1, max_length=200)
     timezone: str | None = Field(default=None, max_length=64)
     """Of times without an offset, such as Europe/Berlin; None = such times are refused."""
     minutes: float | None = Field(default=None, gt=0, le=LENGTH_MINUTES_AT_MOST)
-    """How long a row lasts, where there is no end; None = until the next one starts."""
+    """How long a row lasts, where there is no end; None = the step that most rows have."""
     factor: float = Field(default=1.0, ge=-1e6, le=1e6)
     """What a value is multiplied by to be per MWh: 1000 for a price per kWh."""
     delimiter: str = Field(default=",", min_length=1, max_length=1)
@@ -70,9 +76,11 @@ class Columns(FeedSettings):
         return None if name is None else known_zone(name)
 
     @model_validator(mode="after")
-    def _not_nothing(self) -> Self:
+    def _makes_sense(self) -> Self:
         if self.factor == 0:
             raise ValueError("a factor of 0 makes every value 0")
+        if self.hour_ending is not None and (self.timezone is None or self.end is not None):
+            raise ValueError("hour_ending needs a timezone, and no end")
         return self
 
 
@@ -129,7 +137,9 @@ def _read(
     before: Sequence[tuple[datetime, datetime | None, float]],
     near: datetime,
 ) -> tuple[datetime, datetime | None, float] | None:
-    """One row; None = it has no value yet."""
+    """One row; None = it has no value yet, or is of another place."""
+    if any(str(_step_to(row, name)).strip() != text for name, text in columns.where.items()):
+        return None
     given = _step_to(row, columns.value)
     if given is None or given == "":
         return None
@@ -138,7 +148,10 @@ def _read(
         near = before[-1][0] + (before[-1][0] - before[-2][0])
     elif before:
         near = before[-1][0]
-    start = _instant(_step_to(row, columns.start), columns, near, columns.start)
+    given = _step_to(row, columns.start)
+    if columns.hour_ending is not None:
+        given = _begin_of_hour(given, _step_to(row, columns.hour_ending))
+    start = _instant(given, columns, near, columns.start)
     if columns.end is None:
         return start, None, value
     end = _instant(_step_to(row, columns.end), columns, start, columns.end)
@@ -152,20 +165,20 @@ def _read(
 def _with_ends(
     rows: Sequence[tuple[datetime, datetime | None, float]], columns: Columns
 ) -> Iterator[tuple[datetime, datetime, float]]:
-    """Rows with the ends that they do not say: the next start, or one row's length."""
-    in_order = sorted({start for start, _, _ in rows})
-    following = dict(pairwise(in_order))
-    steps = [after - at for at, after in following.items()]
-    usual = min(steps, default=timedelta(hours=1))
-    longest = timedelta(minutes=LENGTH_MINUTES_AT_MOST)
+    """Rows with the ends that they do not say.
+
+    Never simply until the next start: rows that are missing, or were refused, are a gap of which
+    nothing is known.
+    """
+    if columns.minutes is not None:
+        lasts = timedelta(minutes=columns.minutes)
+    else:
+        in_order = sorted({start for start, _, _ in rows})
+        steps = Counter(after - at for at, after in pairwise(in_order))
+        usual = min(steps, key=lambda step: (-steps[step], step), default=timedelta(hours=1))
+        lasts = min(usual, timedelta(minutes=LENGTH_MINUTES_AT_MOST))
     for start, end, value in rows:
-        if end is not None:
-            yield start, end, value
-        elif columns.minutes is not None:
-            yield start, start + timedelta(minutes=columns.minutes), value
-        else:
-            step = following.get(start, start + usual) - start
-            yield start, start + min(step, longest), value
+        yield start, start + lasts if end is None else end, value
 
 
 def _instant(value: object, columns: Columns, near: datetime, name: str) -> datetime:
@@ -178,6 +191,14 @@ def _instant(value: object, columns: Columns, near: datetime, name: str) -> date
             "table-row", f"{name} is {printable(repr(value), 40)}: no time with an offset"
         )
     return wall_time(value, ZoneInfo(columns.timezone), near, name)
+
+
+def _begin_of_hour(day: object, ending: object) -> str:
+    """The wall time at which an hour begins that ends at 1 to 24 of a day; there is no 25."""
+    hour = _HOUR.fullmatch(str(ending).strip())
+    if hour is None or not isinstance(day, str) or not 1 <= int(hour[1]) <= 24:
+        raise InvalidInput("table-row", f"{printable(repr(ending), 40)} is no hour that ends")
+    return f"{day.strip()} {int(hour[1]) - 1:02}:00"
 
 
 def _digits(text: str) -> bool:
@@ -200,7 +221,8 @@ def _json_rows(body: bytes, columns: Columns) -> Iterator[object]:
 
 def _beside(table: Mapping[str, object], columns: Columns) -> Iterator[dict[str, object]]:
     """Rows of columns that are lists beside one another."""
-    names = [name for name in (columns.start, columns.end, columns.value) if name is not None]
+    asked = (columns.start, columns.hour_ending, columns.end, columns.value, *columns.where)
+    names = list(dict.fromkeys(name for name in asked if name is not None))
     lists = [table.get(name) for name in names]
     lengths = {len(each) for each in lists if isinstance(each, list)}
     if len(lengths) != 1 or not all(isinstance(each, list) for each in lists):

@@ -1,5 +1,8 @@
 """A tariff by time of use: what power costs by the site's wall clock, for days to come. Pure.
 
+A tariff charges energy, or demand: the highest draw within the hours of a price. A site that pays
+for both has two feeds.
+
 Periods are wall times of local days. Where clocks change, a wall time means the first instant at
 which the local clock shows it or has passed it, as in :mod:`gridaware.feeds.schedule`: the peak
 hours keep their wall times, and the night is an hour shorter or longer.
@@ -32,7 +35,7 @@ class TariffPeriod(FeedSettings):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}$")
     price: float = Field(ge=-1e6, le=1e6)
-    """Per MWh."""
+    """Per MWh, or per kW of demand."""
     begins: str = Field(default="00:00", pattern=_WALL)
     until: str = Field(default="24:00", pattern=_UNTIL)
     """A wall time that is not later than ``begins`` is one of the next day."""
@@ -51,10 +54,12 @@ class TariffPeriod(FeedSettings):
 class Tariff(FeedSettings):
     """What power costs when."""
 
+    charges: str = Field(default="energy", pattern=r"^(energy|demand)$")
+    """What the prices are of: energy, per MWh; or demand, per kW of the highest draw."""
     timezone: str = Field(max_length=64)
     """IANA name of the zone whose wall clock counts, such as America/Los_Angeles."""
     otherwise: float = Field(ge=-1e6, le=1e6)
-    """Per MWh, whenever no period holds."""
+    """The same, whenever no period holds."""
     periods: tuple[TariffPeriod, ...] = Field(min_length=1, max_length=64)
     """The first that holds at a moment says the price."""
     holidays: tuple[str, ...] = Field(default=(), max_length=400)

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +13,9 @@ from gridaware.domain.errors import InvalidInput
 from gridaware.feeds.series import Beliefs, Point, tidy
 from gridaware.feeds.table import Columns, Table, read_table
 from gridaware.feeds.tariff import Tariff, tariff_series
+from gridaware.feeds.threshold import Threshold, spans
+
+SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 
 NOON = datetime(2026, 7, 30, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -149,18 +153,94 @@ def test_a_document_that_is_no_series_says_why(document, more, code) -> None:
     assert refused.value.code == code
 
 
-def test_rows_end_with_the_next_one_or_as_long_as_is_said() -> None:
+def test_rows_last_as_long_as_most_do_or_as_is_said_and_what_is_missing_is_a_gap() -> None:
     rows = [{"t": f"2026-07-30T{t}Z", "p": 1} for t in ("12:00", "12:15", "13:00")]
-    assert [p[1] for p in shown(read(rows).points)] == [15, 45, 15]
+    assert [p[1] for p in shown(read(rows).points)] == [15, 15, 15]
+    rows[1]["p"] = "garbled"
+    more = [{"t": f"2026-07-30T{t}Z", "p": 1} for t in ("13:15", "13:30")]
+    assert [p[1] for p in shown(read(rows + more).points)] == [15, 15, 15, 15]
+    rows[1]["p"] = 1
     assert [p[1] for p in shown(read(rows, minutes=15).points)] == [15, 15, 15]
     assert [p[2] for p in shown(read(rows, factor=1000).points)] == [1000, 1000, 1000]
 
 
+ERCOT = {
+    "format": "csv", "start": "DeliveryDate", "hour_ending": "HourEnding",
+    "value": "SettlementPointPrice", "where": {"SettlementPoint": "HB_SOUTH"},
+    "timezone": "America/Chicago",
+}  # fmt: skip
+
+
+def ercot(rows: list[tuple[str, str, str, str]]) -> bytes:
+    head = "DeliveryDate,HourEnding,SettlementPoint,SettlementPointPrice,DSTFlag"
+    return "\n".join([head, *(",".join((*row, "N")) for row in rows)]).encode()
+
+
+def test_case_26_a_day_and_the_hour_that_ends_of_one_place_among_many() -> None:
+    """03/14/2027 has 23 hours in Texas, of which the file has no 03:00; 25 is an hour of none."""
+    endings = [f"{h:02}:00" for h in range(1, 25) if h != 3]
+    rows = [("03/14/2027", e, place, f"{n}.5")
+            for n, e in enumerate(endings) for place in ("HB_NORTH", "HB_SOUTH")]  # fmt: skip
+    body = ercot([*rows, ("03/14/2027", "25:00", "HB_SOUTH", "9")])
+    table = read(body, datetime(2027, 3, 14, tzinfo=UTC), **ERCOT)
+    assert [p.value for p in table.points] == [n + 0.5 for n in range(23)]
+    assert table.points[0].start == datetime(2027, 3, 14, 6, tzinfo=UTC)
+    assert table.points[-1].end == datetime(2027, 3, 15, 5, tzinfo=UTC)
+    assert {p.end - p.start for p in table.points} == {HOUR}
+    assert [(part.where, part.code) for part in table.refused] == [("row 47", "table-row")]
+
+
+def test_case_26_a_skipped_hour_is_refused_and_one_that_comes_twice_is_two() -> None:
+    spring = ercot([("03/14/2027", f"{h:02}:00", "HB_SOUTH", "1") for h in (2, 3, 4)])
+    table = read(spring, datetime(2027, 3, 14, tzinfo=UTC), **ERCOT)
+    assert [part.where for part in table.refused] == ["row 2"]
+    assert shown(table.points) == [("14 07:00", 60, 1.0), ("14 08:00", 60, 1.0)]
+    hours = [1, 2, 2, *range(3, 25)]
+    autumn = ercot([("11/01/2026", f"{h:02}:00", "HB_SOUTH", str(n)) for n, h in enumerate(hours)])
+    table = read(autumn, datetime(2026, 11, 1, tzinfo=UTC), **ERCOT)
+    assert [p.value for p in table.points] == list(range(25))
+    assert table.points[-1].end == datetime(2026, 11, 2, 6, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("wrong", [{"timezone": None}, {"end": "e"}, {"factor": 0}])
+def test_columns_that_make_no_sense_are_refused(wrong) -> None:
+    with pytest.raises(ValidationError):
+        columns(**{**ERCOT, **wrong})
+
+
 def test_more_rows_than_a_year_has_are_cut_off() -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-    table = read([{"t": first + 900 * n, "p": n} for n in range(20_005)])
-    assert len(table.points) == 20_000
+    table = read([{"t": first + 900 * n, "p": n} for n in range(36_005)])
+    assert len(table.points) == 36_000
     assert table.refused[-1].code == "table-too-long"
+
+
+def test_real_prices_of_texas_are_worth_what_is_published_of_them() -> None:
+    """1 MW not drawn from 19:00 to 21:00 on 20 August 2024 was worth $4,732.24 in real time."""
+    path = SHARED / "ercot_price" / "ercot_hb_south_15min_2024-06_2025-03.csv"
+    if not path.is_file():
+        pytest.skip("ERCOT's prices (../shared/data/ercot_price) are not here")
+    texas = {"format": "csv", "start": "ts_local", "timezone": "America/Chicago"}
+    body, near = path.read_bytes(), datetime(2024, 6, 1, tzinfo=UTC)
+    table = read_table(body, columns(**texas, value="HB_SOUTH_RTM"), PUBLISHED, near)
+    begin = datetime(2024, 8, 21, tzinfo=UTC)
+    worth = sum(
+        p.value * ((p.end - p.start) / HOUR)
+        for p in table.points
+        if begin <= p.start < begin + 2 * HOUR
+    )
+    assert round(worth, 2) == 4732.24
+    # The file is a plain grid of 300 days: spring's hour does not exist, autumn's second is absent.
+    assert len(table.points) == 300 * 96 - 4
+    assert [part.where for part in table.refused] == [f"row {n}" for n in range(26985, 26989)]
+    gaps = [(a.end, b.start) for a, b in pairwise(table.points) if a.end != b.start]
+    assert gaps == [(datetime(2024, 11, 3, 7, tzinfo=UTC), datetime(2024, 11, 3, 8, tzinfo=UTC))]
+    # Runs above $200, counted by their text and in no other way.
+    lines = body.decode().splitlines()[1:]
+    high = [float(line.split(",")[2]) > 200 for line in lines]
+    runs = sum(now and not before for before, now in pairwise([False, *high]))
+    rule = Threshold(name="dear", above=200, target={"reduce_percent": 20})
+    assert len(spans(table.points, rule)) == runs > 50
 
 
 # Tariffs --------------------------------------------------------------------------------------
@@ -241,3 +321,21 @@ def test_the_series_is_whole_and_without_gaps_whatever_the_hour() -> None:
 def test_a_tariff_that_makes_no_sense_is_refused(wrong) -> None:
     with pytest.raises(ValidationError):
         tariff(**wrong)
+
+
+def test_a_year_of_a_tariff_costs_what_its_hours_cost() -> None:
+    """Closed form: 2027 has 365 nights of 7 h, one an hour shorter and one an hour longer, and
+    June to September has 87 weekdays without Labor Day (6 September), 5 peak hours each."""
+    local = [datetime.fromisoformat(f"{year}-01-01T00:00-08:00") for year in (2027, 2028)]
+    begin, end = (at.astimezone(UTC) for at in local)
+    points = tariff_series(tariff(holidays=["2027-09-06"]), begin, end - begin)
+    hours = {
+        price: sum(
+            (min(p.end, end) - max(p.start, begin)) / HOUR
+            for p in points
+            if p.value == price and p.end > begin and p.start < end
+        )
+        for price in (520, 90, 150)
+    }
+    weekdays = 88 - 1
+    assert hours == {520: weekdays * 5, 90: 365 * 7, 150: 8760 - weekdays * 5 - 365 * 7}
