@@ -166,8 +166,8 @@ class EventBook:
                 continue
             if not ask.taken_back and self._holds(key, ask, cancelled):
                 continue
-            heard.take_back(key)
-            revision = heard.asks()[key].revision
+            heard.take_back(key)  # which is its next revision
+            revision = ask.revision + (not ask.taken_back)
             # What is cancelled by not being listed any more was not said in so many words.
             raw = "" if ask.event in cancelled else self._raws.get(ask.event, "")
             signals.append(Signal(self._feed_id, key, revision, now, seconds, None, raw))

@@ -110,8 +110,8 @@ class Standing:
                 continue
             if not ask.taken_back and self._stands(key, ask, readings, cancelled):
                 continue
-            heard.take_back(key)
-            revision = heard.asks()[key].revision
+            heard.take_back(key)  # which is its next revision
+            revision = ask.revision + (not ask.taken_back)
             signals.append(Signal(self._context.feed_id, key, revision, now, seconds, None))
         for name in cancelled:
             heard.forget_event(name)
