@@ -260,11 +260,17 @@ def test_an_emergency_acts_and_its_end_releases(texas: Texas) -> None:
     "quirk",
     [
         None,
+        PageQuirk.HTML_ERROR,
         *(
-            q
-            for q in PageQuirk
-            if q.value
-            in {"html-error", "too-many", "unavailable", "moved", "redirect", "empty", "truncated"}
+            pytest.param(quirk, marks=pytest.mark.slow)
+            for quirk in (
+                PageQuirk.TOO_MANY,
+                PageQuirk.UNAVAILABLE,
+                PageQuirk.MOVED,
+                PageQuirk.REDIRECT,
+                PageQuirk.EMPTY,
+                PageQuirk.TRUNCATED,
+            )
         ),
     ],
 )

@@ -22,7 +22,7 @@ from gridaware.feeds.memory import FeedMemory
 from gridaware.feeds.pages import Read
 
 DATA = Path(__file__).parents[1] / "data" / "feeds"
-COUNT = MESSAGES if MESSAGES > 2000 else MESSAGES // 4
+COUNT = MESSAGES if MESSAGES > 2000 else MESSAGES // 8
 """Of each of four kinds and of histories: in `make test` a smaller slice than of one protocol."""
 TARGET = {"reduce_percent": 40}
 ASKED = TargetSpec(Quantity.REDUCTION_FRACTION, 0.4)
