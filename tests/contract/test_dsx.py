@@ -38,11 +38,12 @@ class Site:
     """One feed at work on a broker, with what control would get."""
 
     def __init__(self, broker: Broker, folder: Path, isv: Isv, **otherwise: Any) -> None:
+        self.broker = broker
         self.signals: list[Signal] = []
         self.refused: list[str] = []
         self.came = threading.Semaphore(0)
         settings = {
-            "url": broker.url, "isv_id": "acme-energy", "agent_id": "site-7",
+            "url": broker.url, "username": "site-7", "isv_id": "acme-energy", "agent_id": "site-7",
             "feeds": {"main-a": {"default_kw": 36000.0}},
             "keys": {isv.kid: f"file:{self._file(folder, 'isv', isv.public_pem)}"},
             "signing_key": f"file:{self._file(folder, 'ours', private_pem(OURS).decode())}",
@@ -96,17 +97,18 @@ class Site:
         self.running.close()
         self.thread.join(PATIENCE_SECONDS)
         assert not self.thread.is_alive()
+        self.broker.wait_left("gridaware-acme")
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker() as made:
+    with Broker(anonymous=False) as made:  # it keeps the sessions of those who give a name
         yield made
 
 
 @pytest.fixture
 def sender(broker: Broker) -> Iterator[Sender]:
-    with Sender(broker.url) as made:
+    with Sender(broker.url, username="acme") as made:
         yield made
 
 
@@ -232,15 +234,14 @@ def test_a_restart_knows_what_was_said_and_a_retained_message_is_said_once(
 
 
 def test_what_is_said_while_the_site_is_away_comes_when_it_is_back(
-    isv: Isv, tmp_path: Path
+    broker: Broker, sender: Sender, isv: Isv, tmp_path: Path
 ) -> None:
-    with Broker(anonymous=False) as keeping, Sender(keeping.url, username="acme") as sender:
-        with site_at(keeping, tmp_path, isv, username="site-7"):
-            pass
-        sender.publish(isv.topic, isv.message([load_target(20, "megawatt")]))
-        with site_at(keeping, tmp_path, isv, username="site-7") as back:
-            back.wait()
-            assert [s.request and s.request.target.value for s in back.signals] == [20e6]
+    with site_at(broker, tmp_path, isv):
+        pass
+    sender.publish(isv.topic, isv.message([load_target(20, "megawatt")]))
+    with site_at(broker, tmp_path, isv) as back:
+        back.wait()
+        assert [s.request and s.request.target.value for s in back.signals] == [20e6]
 
 
 def test_what_others_tell_of_breaches_informs_if_it_is_signed_by_them(

@@ -144,9 +144,9 @@ class Dsx(Feed[DsxSettings]):
             self._book.keep(self.context.memory)
             raise
         after.note(event.event_id, fingerprint)
-        after.keep(self.context.memory)
         self._book = after
         self._statuses.confirm(event)
+        after.keep(self.context.memory)
 
     def _opened(
         self, event: CloudEvent, keys: Mapping[str, VerifyKey]

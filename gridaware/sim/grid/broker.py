@@ -11,6 +11,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -65,6 +66,22 @@ class Broker:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_SECONDS)
         self._loop.close()
+
+    def wait_left(self, client_id: str) -> None:
+        """Return once the broker knows that a client has gone.
+
+        One who comes back under the same name before that is taken by amqtt for the one who went,
+        and hears nothing.
+
+        Raises:
+            TimedOut: it is still there.
+        """
+        for _ in range(round(PATIENCE_SECONDS / 0.01)):
+            session, _handler = self._broker._sessions.get(client_id, (None, None))
+            if session is None or session.transitions.state != "connected":
+                return
+            time.sleep(0.01)
+        raise TimedOut("still-connected", f"{client_id} has not gone")
 
     async def _start(self, port: int) -> Any:
         from amqtt.broker import Broker as Amqtt

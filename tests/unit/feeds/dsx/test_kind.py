@@ -84,6 +84,19 @@ def test_what_could_not_be_made_durable_is_taken_when_the_feed_listens_again(acm
     assert len(acme.signals) == 1
 
 
+def test_a_disk_that_cannot_be_written_is_told_and_the_target_stands(
+    acme: Acme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise Unavailable("feed-memory-unwritable", "no room")
+
+    monkeypatch.setattr(acme.feed.context.memory, "put", full)
+    with pytest.raises(Unavailable):
+        acme.say(load_target(4000))
+    acme.listen()
+    assert len(acme.signals) == len(acme.feed.standing()) == 1
+
+
 def test_the_message_is_kept_once_however_many_signals_it_makes(acme: Acme) -> None:
     said = [
         load_target(
