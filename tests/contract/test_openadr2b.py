@@ -382,6 +382,20 @@ def test_every_list_is_answered_again_also_after_a_restart_of_ours(vtn: Vtn2, si
     assert vtn.answers == {"a": ("optIn", 0, "200")}
 
 
+def test_what_was_decided_of_an_event_that_is_over_holds_no_longer(vtn: Vtn2, site: Site) -> None:
+    """A server gives an old id to a new event; control has closed the old one."""
+    vtn.say(event("a"))
+    site.decide("opted-in", *site.poll())
+    vtn.say()
+    site.poll()
+    vtn.answers.clear()
+    vtn.say(event("a", 3))
+    (signal,) = site.poll()
+    assert (signal.revision, vtn.answers) == (2, {})
+    site.poll()
+    assert vtn.answers == {"a": ("optOut", 0, "200")}
+
+
 def test_case_18_never_is_not_answered(vtn: Vtn2, site: Site) -> None:
     vtn.say(event("a", response="never"))
     site.decide("opted-in", *site.poll())

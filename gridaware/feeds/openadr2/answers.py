@@ -71,11 +71,13 @@ class Answers:
     def expect(self, listed: Iterable[Listed], request_id: str) -> None:
         """A list came: each of its events that wants an answer gets one, whether changed or not."""
         with self._lock:
-            self._waiting = {
-                each.event_id: _Waiting(each, request_id)
-                for each in listed
-                if each.wants_answer and each.event_id
-            }
+            self._waiting = {}
+            for each in listed:
+                if each.anew:
+                    for source in each.sources:
+                        self._verdicts.pop(source, None)
+                if each.wants_answer and each.event_id:
+                    self._waiting[each.event_id] = _Waiting(each, request_id)
 
     def told(self, source_id: str, status: str) -> None:
         """Control has decided about a signal.

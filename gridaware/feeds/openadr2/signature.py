@@ -157,7 +157,9 @@ class Verifier:
         if len(objects) != 1 or len(protect) != 1:
             raise Refused("openadr2-signature", "it does not cover the message and its timestamp")
         self._once(protect[0], now)
-        return signed_message(read_xml(etree.tostring(objects[0]), keep="oadrEvent"))
+        return signed_message(
+            read_xml(etree.tostring(objects[0], with_tail=False), keep="oadrEvent")
+        )
 
     def _trusted(self, text: str) -> x509.Certificate:
         pem = f"-----BEGIN CERTIFICATE-----\n{text.strip()}\n-----END CERTIFICATE-----\n"

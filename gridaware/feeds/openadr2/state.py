@@ -8,7 +8,7 @@ whole list under the registration under which it was seen cancels it.
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -47,6 +47,8 @@ class Listed:
     """200, or why nothing is done about it."""
     sources: frozenset[str]
     """The signals that it became; without any, nobody decides whether we take part."""
+    anew: bool = False
+    """It was not heard of before, or was over: whatever was decided then holds no longer."""
 
 
 class EventBook:
@@ -206,7 +208,8 @@ class EventBook:
         if known is None or known.witness != witness or known.modification != reading.modification:
             self._tell(name, reading, raw, now)
         self._readings[name], self._raws[name] = reading, raw[:BODY_BYTES_AT_MOST]
-        return self._listed_as(reading, _code(reading))
+        anew = known is None or known.over
+        return replace(self._listed_as(reading, _code(reading)), anew=anew)
 
     def _listed_as(self, reading: EventReading, code: int) -> Listed:
         return Listed(
