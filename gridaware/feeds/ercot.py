@@ -40,6 +40,9 @@ __all__ = ["DASHBOARDS", "Ercot", "ErcotSettings", "dashboard_rate"]
 log = logging.getLogger(__name__)
 
 DASHBOARDS = "https://www.ercot.com/api/1/services/read/dashboards"
+PRC_PAGE = "daily-prc.json"
+BESIDE_SECONDS = 3.0
+"""Deadline of the other pages: one that hangs must not keep the next emergency waiting."""
 PRC_LEAST_SECONDS = 4.0
 """A third of the ten seconds in which the page is published: ERCOT blocks who asks faster."""
 OTHER_LEAST_SECONDS = 20.0
@@ -54,7 +57,7 @@ KNOWN_STATES = frozenset({"normal", "watch", "advisory", "emergency", "eea1", "e
 
 def dashboard_rate(page: str, base_url: str) -> Rate:
     """The rate of one dashboard: each is counted by itself."""
-    least = PRC_LEAST_SECONDS if page == "daily-prc.json" else OTHER_LEAST_SECONDS
+    least = PRC_LEAST_SECONDS if page == PRC_PAGE else OTHER_LEAST_SECONDS
     return Rate(f"{base_url}/{page}", least)
 
 
@@ -152,7 +155,7 @@ class Ercot(Feed[ErcotSettings]):
         self._acting = Acting(context, settings.acts)
         self._strange: set[str] = set()
         self._failed: set[str] = set()
-        self._conditions = self._page("daily-prc.json")
+        self._conditions = self._page(PRC_PAGE)
         self._frequency = self._page(settings.frequency_page)
         self._prices = self._page("system-wide-prices.json" if settings.price_point else None)
 
@@ -160,7 +163,9 @@ class Ercot(Feed[ErcotSettings]):
         if name is None:
             return None
         base = self.settings.base_url
-        return page_of(self.context.clock, f"{base}/{name}", dashboard_rate(name, base))
+        rate = dashboard_rate(name, base)
+        wait = None if name == PRC_PAGE else BESIDE_SECONDS
+        return page_of(self.context.clock, f"{base}/{name}", rate, deadline_seconds=wait)
 
     def poll(self) -> Sequence[Signal]:
         """What the rules ask for now.

@@ -58,12 +58,18 @@ class PublishedPage:
     """One page; any thread. Made by :func:`page_of`."""
 
     def __init__(
-        self, clock: Clock, url: str, asking: "_Asking", headers: Mapping[str, str]
+        self,
+        clock: Clock,
+        url: str,
+        asking: "_Asking",
+        headers: Mapping[str, str],
+        deadline_seconds: float,
     ) -> None:
         self._clock = clock
         self._name = self._url = url
         self._asking = asking
         self._headers = dict(headers)
+        self._deadline_seconds = deadline_seconds
         self._lock = threading.Lock()
         self._read: Read | None = None
         self._validators: dict[str, str] = {}
@@ -106,7 +112,7 @@ class PublishedPage:
                 "GET",
                 self._url,
                 headers=headers,
-                deadline_seconds=DEADLINE_SECONDS,
+                deadline_seconds=self._deadline_seconds,
                 answer_bytes_at_most=BYTES_AT_MOST,
             )
             self._failure = None
@@ -196,7 +202,11 @@ _LOCK = threading.Lock()
 
 
 def page_of(
-    clock: Clock, url: str, rate: Rate, headers: Mapping[str, str] | None = None
+    clock: Clock,
+    url: str,
+    rate: Rate,
+    headers: Mapping[str, str] | None = None,
+    deadline_seconds: float | None = None,
 ) -> PublishedPage:
     """The page at ``url``, shared with every feed of this process that reads it.
 
@@ -205,6 +215,7 @@ def page_of(
         url: with its query.
         rate: of its publisher; where two feeds name one rate differently, the slower one holds.
         headers: sent with each request, such as a key.
+        deadline_seconds: for a whole answer; None = 10 s.
     """
     sent = {"Accept": "application/json", **(headers or {})}
     key = (url, tuple(sorted(sent.items())))
@@ -214,7 +225,8 @@ def page_of(
         if rate.least_seconds > asking.rate.least_seconds:
             asking.rate = rate
         if key not in known.pages:
-            known.pages[key] = PublishedPage(clock, url, asking, sent)
+            wait = DEADLINE_SECONDS if deadline_seconds is None else deadline_seconds
+            known.pages[key] = PublishedPage(clock, url, asking, sent, wait)
         return known.pages[key]
 
 

@@ -13,6 +13,7 @@ from gridaware.clock import ManualClock
 from gridaware.domain.errors import Unavailable
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import Signal
+from gridaware.feeds import ercot as ercot_module
 from gridaware.feeds import pages as pages_module
 from gridaware.feeds.memory import FeedMemory
 from gridaware.feeds.page_values import json_page
@@ -384,6 +385,18 @@ def test_prices_that_fail_spoil_no_emergency(
     ((_, code, message, _),) = texas.refused
     assert code == "page-unavailable"
     assert message.startswith("prices: ")
+
+
+def test_prices_that_hang_keep_no_emergency_waiting(
+    pages: Pages, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ercot_module, "BESIDE_SECONDS", 0.1)  # else three: the other pages have ten
+    texas = Texas(pages, clock, tmp_path, price_point="hbHubAvg")
+    pages.serve("/system-wide-prices.json", Page(b"{}", delay_seconds=5))
+    texas.publish(2)
+    texas.poll()
+    assert texas.asks == [True]
+    assert [code for _, code, _, _ in texas.refused] == ["answer-too-late"]
 
 
 def test_an_emergency_that_fails_spoils_no_price(
