@@ -44,6 +44,7 @@ FORECAST = "the load forecast"
 HISTORY_BYTES_AT_MOST = 4 << 20
 AFTERNOON = frozenset(range(14, 20))
 """Hours of the day that must all be forecast before it is judged: the peak falls in them."""
+EVENING_HOUR = 19
 DAYS_KEPT = 400
 _DAY = timedelta(days=1)
 
@@ -154,11 +155,20 @@ class Ercot4cp(Feed[Ercot4cpSettings]):
     # ------------------------------------------------------------------------------------------
 
     def _peaks(self, demand: Demand) -> dict[date, float]:
-        """The highest load of each day that is known: of the history, and as it was seen."""
+        """The highest load of each day that is known: of the history, and as it was seen.
+
+        A day counts once it was seen into its evening: what was seen of a morning is no peak.
+        """
         kept = self.context.memory.get("peaks")
         seen = {date.fromisoformat(day): float(mw) for day, mw in (kept or {}).items()}
+        evenings = {
+            local.date()
+            for local in (at.astimezone(TEXAS) for at, _ in demand.actual)
+            if local.hour >= EVENING_HOUR
+        }
         for day, mw in _daily(demand.actual).items():
-            seen[day] = max(mw, seen.get(day, 0.0))
+            if day in evenings:
+                seen[day] = max(mw, seen.get(day, 0.0))
         newest = sorted(seen)[-DAYS_KEPT:]
         self.context.memory.put("peaks", {day.isoformat(): seen[day] for day in newest})
         return seen | _known(self._history)

@@ -204,6 +204,25 @@ def test_the_peak_so_far_is_learnt_from_what_was_seen() -> None:
     assert (today.value, today.start) == (None, datetime(2026, 8, 10, 5, tzinfo=UTC))
 
 
+@pytest.mark.parametrize(("last", "known"), [(18, {}), (19, {"2026-08-10": 84_900.0})])
+def test_a_day_counts_once_its_evening_was_seen(last: int, known: dict[str, float]) -> None:
+    page = json.loads(BODY)
+    for hour, row in enumerate(page["data"]):
+        row["forecast"] = int(hour > last)
+    page["lastUpdated"] = f"2026-08-10 {last}:02:00-0500"
+    site = Site()
+    site.clock.advance((last - 10) * 3600)
+    body = json.dumps(page).encode()
+
+    class Stub:
+        def read(self, understand: Callable[[Read], Any]) -> Any:
+            return understand(Read(body, site.clock.wall(), 0.0, None))
+
+    site.feed._page = Stub()
+    site.feed.poll()
+    assert site.memory.get("peaks") == known
+
+
 def test_a_day_whose_afternoon_is_not_forecast_is_not_judged() -> None:
     page = json.loads(BODY)
     page["forecast"] = [row for row in page["forecast"] if row["hourEnding"] != 17]
