@@ -59,7 +59,7 @@ class Tariff(FeedSettings):
     timezone: str = Field(max_length=64)
     """IANA name of the zone whose wall clock counts, such as America/Los_Angeles."""
     otherwise: float = Field(ge=-1e6, le=1e6)
-    """The same, whenever no period holds."""
+    """Per MWh, or per kW of demand, whenever no period holds."""
     periods: tuple[TariffPeriod, ...] = Field(min_length=1, max_length=64)
     """The first that holds at a moment says the price."""
     holidays: tuple[str, ...] = Field(default=(), max_length=400)

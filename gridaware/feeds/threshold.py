@@ -6,10 +6,11 @@ forecast moves, and taken back only on evidence. What is not known (a series tha
 page that fails) is evidence of nothing: what stands then stays as it is, to its end.
 
 An event keeps its name while the span it came from shifts, so that a new forecast revises it and
-does not begin another beside it; and no event is shorter than ``hold_minutes``.
+does not begin another beside it; once taken back it comes again under a new one. No event is
+shorter than ``hold_minutes``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -27,6 +28,8 @@ __all__ = ["Asked", "Asks", "Span", "Threshold", "follow", "spans"]
 
 ASKED_AT_MOST = 300
 """Of each threshold: those of sixteen still fit into a feed's memory."""
+NAMES_KEPT = timedelta(days=2)
+"""What is over or was taken back does not begin again under its name: so long that is known."""
 
 
 class Threshold(Asking):
@@ -140,24 +143,28 @@ def follow(
         now: by our clock.
 
     Returns:
-        What stands or was taken back and is not over, what was taken back last: so what replaces
-        an event is heard before that event ends.
+        What stands; behind it what was taken back, so that what replaces an event is heard before
+        that event ends, and what is over, for its name.
     """
-    open_before = [each for each in before if each.end > now]
-    kept = {each.name: each for each in open_before}
-    free = [each for each in open_before if not each.taken_back]
-    after: dict[str, Asked] = {each.name: each for each in open_before if each.taken_back}
+    free = [each for each in before if each.end > now and not each.taken_back]
+    closed = [each for each in before if each not in free and each.end > now - NAMES_KEPT]
+    used = {each.name for each in (*free, *closed)}
+    after: list[Asked] = []
     for span in _held(spans(points, rule, [Span(e.start, e.end) for e in free]), rule, free, now):
         found = next((each for each in free if _goes_on(each, span, rule, now)), None)
         if found is None:
-            asked = _new(span, rule, now, kept)
+            after.append(_new(span, rule, now, used))
         else:
             free.remove(found)
-            asked = _moved(found, span, points, now)
-        after[asked.name] = asked
-    for each in free:
-        after[each.name] = _over(each, points, rule, now)
-    return sorted(after.values(), key=lambda each: (each.taken_back, each.start))
+            after.append(_moved(found, span, points, now))
+    after += [_over(each, points, rule, now) for each in free]
+    standing = sorted((each for each in after if not each.taken_back), key=lambda e: e.start)
+    closed += [each for each in after if each.taken_back]
+    # Only a name without the time in it can be wanted again.
+    return [
+        *standing,
+        *sorted(closed, key=lambda each: (not each.name.endswith("Z"), -each.end.timestamp())),
+    ]
 
 
 def _held(
@@ -186,11 +193,11 @@ def _goes_on(asked: Asked, span: Span, rule: Threshold, now: datetime) -> bool:
     return span.start <= max(now, _held_until(asked, rule)) and span.end > asked.start
 
 
-def _new(span: Span, rule: Threshold, now: datetime, kept: dict[str, Asked]) -> Asked:
-    name = source_id(f"{rule.name}-{span.start:%Y-%m-%dT%H.%MZ}")
-    start = max(span.start, now)
-    was = kept.get(name)
-    return Asked(name, start, span.end) if was is None else was.revised(start, span.end)
+def _new(span: Span, rule: Threshold, now: datetime, used: Collection[str]) -> Asked:
+    name = f"{rule.name}-{span.start:%Y-%m-%dT%H.%MZ}"
+    if name in used:
+        name = source_id(f"{name}.{now:%d%H%M%S}")
+    return Asked(name, max(span.start, now), span.end)
 
 
 def _moved(asked: Asked, span: Span, points: Sequence[Point], now: datetime) -> Asked:

@@ -1,6 +1,7 @@
 """Spans of a series beyond a threshold, and the events that they become."""
 
 import json
+import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 
 from gridaware.domain.advisory import AdvisoryQuality
 from gridaware.domain.errors import InvalidInput
-from gridaware.feeds.series import Point
+from gridaware.feeds.series import Point, covering
 from gridaware.feeds.threshold import Asked, Span, Threshold, follow, spans
 
 NOON = datetime(2026, 7, 30, 12, tzinfo=UTC)
@@ -90,12 +91,14 @@ def test_a_forecast_that_moves_revises_and_does_not_begin_another() -> None:
     assert (moved.start, moved.end, moved.revision) == (NOON + 2 * HOUR, NOON + 4 * HOUR, 1)
 
 
-def test_a_forecast_that_falls_away_is_taken_back_and_may_come_again() -> None:
+def test_a_forecast_that_falls_away_is_taken_back_and_comes_again_under_a_new_name() -> None:
+    """What was taken back is closed: control refuses to begin it again."""
     first = after([], series(50, 120, 50), NOON)
     (gone,) = after(first, series(50, 60, 50), NOON)
     assert (gone.taken_back, gone.revision) == (True, 1)
-    (again,) = after([gone], series(50, 120, 50), NOON)
-    assert (again.name, again.taken_back, again.revision) == (first[0].name, False, 2)
+    again, still_gone = after([gone], series(50, 120, 50), NOON + timedelta(seconds=5))
+    assert (again.name, again.revision) == (f"{first[0].name}.30120005", 0)
+    assert still_gone == gone
 
 
 def test_what_has_begun_keeps_its_start_and_holds() -> None:
@@ -149,9 +152,12 @@ def test_when_two_spans_become_one_what_goes_on_is_said_before_what_is_taken_bac
     assert gone.taken_back
 
 
-def test_what_is_over_is_forgotten() -> None:
+def test_what_is_over_lends_its_name_to_nothing_else_and_is_forgotten_in_the_end() -> None:
     first = after([], series(120, 50), NOON)
-    assert after(first, series(120, 50), NOON + HOUR) == []
+    assert after(first, series(120, 50), NOON + HOUR) == first
+    new, old = after(first, series(120, 120, 50), NOON + HOUR)
+    assert (old, new.name) == (first[0], f"{first[0].name}.30130000")
+    assert after(first, series(120, 50), NOON + timedelta(days=3)) == []
 
 
 def test_hysteresis_holds_from_one_reading_to_the_next() -> None:
@@ -193,4 +199,62 @@ def test_a_short_span_ahead_is_as_long_as_is_held_and_takes_in_the_next() -> Non
     assert (two.start - NOON, two.end - NOON) == (45 * minute, 60 * minute)
     assert after([one, two], points, NOON + minute, hold_minutes=15) == [one, two]
     assert after([one, two], points, NOON + 19 * minute, hold_minutes=15) == [one, two]
-    assert after([one, two], points, NOON + 59 * minute, hold_minutes=15) == [two]
+    assert after([one, two], points, NOON + 59 * minute, hold_minutes=15) == [two, one]
+
+
+def seen(drawn: random.Random, truth: list[float], now: datetime) -> list[Point]:
+    """Two hours of five-minute values from the present on, some missing, those ahead inexact."""
+    step = timedelta(minutes=5)
+    first = int((now - NOON) / step)
+    return [
+        Point(
+            NOON + n * step,
+            NOON + (n + 1) * step,
+            truth[n] + (0 if n == first else drawn.uniform(-15, 15)),
+            AdvisoryQuality.FORECAST,
+        )
+        for n in range(first, min(first + 24, len(truth)))
+        if drawn.random() > 0.1
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_read_nothing_is_released_without_evidence_nor_sooner_than_held(seed) -> None:
+    """A day of a value that wanders about the threshold, as control hears of it."""
+    drawn = random.Random(seed)
+    truth = [100.0]
+    while len(truth) < 288:
+        truth.append(truth[-1] + drawn.uniform(-12, 12) + (100 - truth[-1]) * 0.1)
+    more = {"above": 105.0, "clear": 95.0, "hold_minutes": 20}
+    asked: list[Asked] = []
+    revisions: dict[str, int] = {}
+    now, released = NOON, 0
+    names: set[str] = set()
+    while now < NOON + 23 * HOUR:
+        points = seen(drawn, truth, now)
+        before = {each.name: each for each in asked}
+        asked = after(asked, points, now, **more)
+        present = covering(points, now)
+        acting = [e for e in asked if e.start <= now < e.end and not e.taken_back]
+        if present is not None and present.value > 105:
+            assert acting
+        for each in asked:
+            assert each.revision >= revisions.get(each.name, 0)
+            revisions[each.name] = each.revision
+            names |= {each.name} if each in acting else set()
+            was = before.get(each.name)
+            if was is None or was.start > now or was.taken_back or was.end <= now:
+                continue
+            assert each.start == was.start
+            if each.taken_back:
+                released += 1
+                assert present is not None
+                assert acting or present.value <= 95  # or it is one with another
+                assert acting or now >= was.start + timedelta(minutes=20)
+            elif each.end < was.end:
+                at = covering(points, each.end)
+                held = was.start + timedelta(minutes=20)
+                assert each.end == held or (at is not None and at.value <= 95)
+        now += timedelta(minutes=drawn.uniform(1, 8))
+    assert len(names) > 3
+    assert released + len(names) > 5
