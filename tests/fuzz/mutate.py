@@ -12,10 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["MESSAGES", "hang_guard", "mutants", "mutate_bytes", "mutate_json"]
+__all__ = ["MESSAGES", "fewer", "hang_guard", "mutants", "mutate_bytes", "mutate_json"]
 
 MESSAGES = int(os.environ.get("GRIDAWARE_FUZZ", "2000"))
 """How many a kind is given; `make fuzz` gives 200 000."""
+
+SLICE = 2000
+"""What `make test` gives."""
+
+
+def fewer(parts: int) -> int:
+    """How many a kind is given whose messages take longer: all of them, but in a slice."""
+    return MESSAGES if MESSAGES > SLICE else MESSAGES // parts
+
 
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 3, 4, 9, 10**30, -(10**18), 0.5, -0.0, 1e308, float("nan"),
