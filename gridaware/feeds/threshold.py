@@ -28,6 +28,7 @@ __all__ = ["Asked", "Asks", "Span", "Threshold", "follow", "spans"]
 
 ASKED_AT_MOST = 300
 """Of each threshold: those of sixteen still fit into a feed's memory."""
+_EVER = datetime.min.replace(tzinfo=UTC)
 NAMES_KEPT = timedelta(days=2)
 """What is over or was taken back does not begin again under its name: so long that is known."""
 
@@ -73,7 +74,9 @@ class Span:
     end: datetime
 
 
-def spans(points: Sequence[Point], rule: Threshold, standing: Sequence[Span] = ()) -> list[Span]:
+def spans(
+    points: Sequence[Point], rule: Threshold, standing: Sequence[Span] = (), now: datetime = _EVER
+) -> list[Span]:
     """Where the quantity is beyond the threshold, by a series in order.
 
     ``standing`` is what was asked before and still stands: there the quantity must come back to
@@ -84,7 +87,7 @@ def spans(points: Sequence[Point], rule: Threshold, standing: Sequence[Span] = (
     stands = False
     for point in points:
         stands = (stands and found[-1].end == point.start) or any(
-            span.start < point.end and span.end > point.start for span in standing
+            span.start <= max(point.start, now) < span.end for span in standing
         )
         shown = rule.shown(point.value, stands=stands)
         if shown and found and found[-1].end == point.start:
@@ -150,7 +153,8 @@ def follow(
     closed = [each for each in before if each not in free and each.end > now - NAMES_KEPT]
     used = {each.name for each in (*free, *closed)}
     after: list[Asked] = []
-    for span in _held(spans(points, rule, [Span(e.start, e.end) for e in free]), rule, free, now):
+    found_spans = spans(points, rule, [Span(each.start, each.end) for each in free], now)
+    for span in _held(found_spans, rule, free, now):
         found = next((each for each in free if _goes_on(each, span, rule, now)), None)
         if found is None:
             after.append(_new(span, rule, now, used))
@@ -210,8 +214,9 @@ def _moved(asked: Asked, span: Span, points: Sequence[Point], now: datetime) -> 
 
 def _over(asked: Asked, points: Sequence[Point], rule: Threshold, now: datetime) -> Asked:
     """An event with no span any more."""
-    if covering(points, max(asked.start, now)) is None:
-        return asked
+    known = covering(points, max(asked.start, now))
+    if known is None or known.start <= now < asked.start:
+        return asked  # that a value of the present may last says nothing of what is ahead
     if asked.start > now:
         return asked.withdrawn()
     held = _held_until(asked, rule)

@@ -452,3 +452,144 @@ def test_carbon_settings_that_cannot_be_are_refused(wrong: dict[str, object]) ->
     with pytest.raises(GridawareError):
         check_settings("carbon", json.dumps(wrong))
     assert CarbonSettings.model_fields["provider"].is_required()
+
+
+# What goes wrong for a while -------------------------------------------------------------------
+
+
+def test_a_demand_charge_acts_in_its_hours_and_is_shown_per_kilowatt(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    tariff = {
+        "charges": "demand",
+        "timezone": "America/Los_Angeles",
+        "otherwise": 0,
+        "periods": [{"name": "peak", "price": 21.5, "begins": "16:00", "until": "21:00"}],
+    }
+    peak = {"name": "peak", "above": 0, "target": {"limit_kw": 800}}
+    side = Side("price", clock, tmp_path, currency="USD", tariff=tariff, acts=[peak])
+    assert [window(signal) for signal in side.poll()] == [(11, 16), (35, 40)]  # 16:00 PDT = 23:00Z
+    assert ("23:00", 21.5, "USD/kW", "published") in side.advised
+    assert {each.quantity for each in side.running.advisories()} == {"demand_charge_per_kw"}
+
+
+def latest_page(pages: Pages, hour: int, grams: float) -> None:
+    latest = json.loads(payload("carbon", "electricity_maps_latest.json"))
+    at = (NOW + hour * HOUR).isoformat()
+    pages.put("/carbon-intensity/latest", {**latest, "carbonIntensity": grams, "datetime": at})
+
+
+def test_a_forecast_that_fails_does_not_blind_us_to_the_present(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str
+) -> None:
+    latest_page(pages, 0, 460)
+    pages.serve("/carbon-intensity/forecast", Page(b"", 403))  # for paying users
+    side = electricity_maps(pages, clock, tmp_path, key)
+    (signal,) = side.poll()
+    assert window(signal) == (0, 1.5)
+    side.poll(60)
+    side.poll(60)
+    assert side.codes == ["page-forbidden"]
+    assert side.running.health.now().failures == 0
+
+
+def test_a_forecast_that_fails_takes_back_nothing_that_it_announced(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str
+) -> None:
+    latest_page(pages, 0, 300)
+    forecast = Page(payload("carbon", "electricity_maps_forecast.json"))
+    pages.serve("/carbon-intensity/forecast", [forecast, Page(b"", 503)])
+    side = electricity_maps(pages, clock, tmp_path, key)
+    (signal,) = side.poll()
+    for _ in range(4):
+        assert side.poll(300) == []
+    assert side.codes == ["page-unavailable"]
+    assert window(signal)[0] == 1
+
+
+def test_hysteresis_holds_although_each_answer_is_one_value(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str
+) -> None:
+    side = electricity_maps(pages, clock, tmp_path, key, forecast=False)
+    acting = []
+    for hour, grams in enumerate((440, 460, 430, 445, 425, 419, 430)):  # above 450, clear at 420
+        latest_page(pages, hour, grams)
+        told = side.poll(60 if hour == 0 else 3600)
+        if told:
+            acting.append((hour, told[-1].request is not None, told[-1].source_id))
+    name = "dirty-2026-07-30T13.00Z"
+    assert acting == [*((hour, True, name) for hour in (1, 2, 3, 4)), (5, False, name)]
+
+
+def test_case_27_a_false_value_under_an_old_time_is_passed_over_too(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str
+) -> None:
+    """Every 45 minutes 45 g/kWh, then the true value again, all of the same hour."""
+    side = electricity_maps(pages, clock, tmp_path, key, forecast=False)
+    told = []
+    for hour in range(4):
+        for minute, grams in ((0, 460), (15, 462), (30, 461), (45, 45)):
+            latest_page(pages, hour, grams)
+            told += side.poll(900)
+            assert minute != 45 or side.codes.count("carbon-spike") in {hour, hour + 1}
+    assert side.codes.count("carbon-spike") == 4
+    assert {signal.request is not None for signal in told} == {True}
+    assert all(value != 45 for _, value, _, _ in side.advised)
+
+
+def test_a_token_that_is_refused_costs_one_sign_in_and_a_busy_server_none(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str
+) -> None:
+    server = WattTimeServer(pages)
+    side = watttime(pages, clock, tmp_path, key)
+    side.poll()
+    pages.serve("/v3/forecast", Page(b"", 503))
+    for _ in range(5):
+        side.poll(60)
+    assert (server.logins, side.running.health.now().reason_code) == (1, "page-unavailable")
+    pages.serve("/v3/forecast", Page(b"", 401))
+    for _ in range(20):
+        side.poll(10)
+    assert (server.logins, side.running.health.now().reason_code) == (2, "page-forbidden")
+    server.pages.serve("/v3/forecast", server.forecast)
+    for _ in range(10):
+        side.poll(60)
+    assert side.running.health.now().failures == 0
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, "page-too-often"), (503, "page-unavailable")])
+def test_case_27_a_busy_sign_in_is_not_a_wrong_password(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str, status: int, code: str
+) -> None:
+    server = WattTimeServer(pages)
+    pages.serve("/login", Page(b"", status))
+    side = watttime(pages, clock, tmp_path, key)
+    side.poll()
+    assert side.running.health.now().reason_code == code
+    pages.serve("/login", server.login)
+    side.poll(600)
+    assert side.advised
+
+
+def test_watttimes_points_last_as_long_as_it_says() -> None:
+    page = json.loads(payload("carbon", "watttime_forecast.json"))
+    page["meta"]["data_point_period_seconds"] = 1800
+    page["data"] = [{"point_time": "2026-07-30T12:00:00+00:00", "value": 900}]
+    (row,) = Carbon.parse(json.dumps(page).encode(), NOW, None).events
+    assert row.start is not None
+    assert row.end == row.start + timedelta(minutes=30)
+    page["meta"]["data_point_period_seconds"] = 0
+    with pytest.raises(InvalidInput):
+        Carbon.parse(json.dumps(page).encode(), NOW, None)
+
+
+def test_measured_values_alone_are_asked_for_and_the_place_is_never_guessed(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str
+) -> None:
+    latest_page(pages, 0, 300)
+    pages.serve("/carbon-intensity/forecast", Page(b"", 503))
+    electricity_maps(pages, clock, tmp_path, key, measured_only=True).poll()
+    assert len(pages.asked) == 2
+    for asked in pages.asked:
+        assert "disableEstimations=true" in asked.path
+        assert "shouldUseFallbackCallerLookup=false" in asked.path
