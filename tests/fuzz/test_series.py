@@ -2,16 +2,23 @@
 
 import json
 import math
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mutate import MESSAGES, hang_guard, mutants
 
-from gridaware.domain.errors import GridawareError
-from gridaware.domain.signal import Quantity, TargetSpec
-from gridaware.feeds import check_settings, feed_kind
+from gridaware.clock import ManualClock
+from gridaware.domain.errors import GridawareError, Unavailable
+from gridaware.domain.programme import FeedSpec
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
+from gridaware.feeds import FeedContext, check_settings, feed_kind, open_feed
 from gridaware.feeds.kind import Disposition, Parsed
+from gridaware.feeds.memory import FeedMemory
+from gridaware.feeds.pages import Read
 
 DATA = Path(__file__).parents[1] / "data" / "feeds"
 COUNT = MESSAGES if MESSAGES > 2000 else MESSAGES // 4
@@ -80,3 +87,106 @@ def test_a_series_made_wrong_crashes_nothing_and_acts_only_above_its_threshold(n
             error.add_note(f"message {number}: {body[:500]!r}")
             raise
     assert read > COUNT // 20
+
+
+class Served:
+    """A feed of a page that a test writes, and what control would hold of it."""
+
+    def __init__(self, kind: str, settings: dict[str, object]) -> None:
+        self.clock = ManualClock(NOW)
+        self.body = b""
+        context = FeedContext("f", self.clock, NOW, lambda *_: None, FeedMemory())
+        spec = FeedSpec("f", kind, "p", settings_json=json.dumps(settings))
+        self.feed: Any = open_feed(spec, context)
+        (self.feed._provider if kind == "carbon" else self.feed)._page = self
+        self.standing: dict[str, Signal] = {}
+        self.closed: set[str] = set()
+
+    def aim(self, url: str) -> None:
+        """The page stays where it is."""
+
+    def read(self, understand: Callable[[Read], Any]) -> Any:
+        read = Read(self.body, self.clock.wall(), self.clock.monotonic_seconds(), None)
+        try:
+            return understand(read)
+        except (GridawareError, RecursionError, ArithmeticError) as error:
+            raise Unavailable("page-garbled", str(error)) from None
+
+    def poll(self) -> list[Signal]:
+        """What acts now is taken back by the poll."""
+        try:
+            signals = list(self.feed.poll())
+        except Unavailable:
+            return []
+        now, taken = self.clock.wall(), []
+        for signal in signals:
+            before = self.standing.get(signal.source_id)
+            assert before is None or signal.revision >= before.revision
+            if signal.request is None:
+                if before is not None and before.request and before.request.start <= now:
+                    taken.append(before)
+                self.standing.pop(signal.source_id, None)
+                self.closed.add(signal.source_id)
+                continue
+            assert signal.source_id not in self.closed
+            assert signal.request.target == ASKED
+            assert signal.request.end is not None
+            self.standing[signal.source_id] = signal
+        return taken
+
+    def acts(self) -> bool:
+        now = self.clock.wall()
+        requests = [s.request for s in self.standing.values() if s.request is not None]
+        return any(r.start <= now and (r.end is None or now < r.end) for r in requests)
+
+
+POLLED: dict[str, tuple[str, dict[str, object]]] = {
+    "price": ("price/rows.json", {**price(**ROWS), "acts": [ABOVE]}),
+    "carbon": (
+        "carbon/uk_intensity.json",
+        {"provider": "uk_carbon_intensity", "acts": [{**ABOVE, "above": 185}]},
+    ),
+}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", sorted(POLLED))
+def test_a_series_made_wrong_releases_nothing_that_it_does_not_show_to_be_over(kind: str) -> None:
+    """Each message is polled in turn as time goes on; nothing comes back under a closed name."""
+    name, given = POLLED[kind]
+    body = (DATA / name).read_bytes()
+    low = re.sub(rb"\b2[0-9][0-9]\b", b"170", body.replace(b"1,250.40", b"170"))
+    reader: Any = feed_kind(kind)
+    settings = check_settings(kind, json.dumps(given))
+    served, released, acted = Served(kind, given), 0, 0
+    for number, served.body in mutants([body, low], COUNT):
+        if number % 40 == 0:
+            served = Served(kind, given)
+            served.body = body
+            served.poll()
+            served.clock.advance(3600)
+            continue
+        served.clock.advance(120)
+        now = served.clock.wall()
+        try:
+            with hang_guard():
+                taken = served.poll()
+            acted += served.acts()
+            if taken and not served.acts():
+                released += 1
+                shown = reader.parse(served.body, now, settings).events
+                present = [
+                    row.value
+                    for row in shown
+                    if row.disposition is Disposition.ADVISORY
+                    and row.start
+                    and row.end
+                    and row.start <= now < row.end
+                ]
+                assert present
+                assert all(value <= given["acts"][0]["above"] for value in present)  # type: ignore[index]
+        except BaseException as error:
+            error.add_note(f"message {number}: {served.body[:500]!r}")
+            raise
+    assert acted > COUNT // 20
+    assert released > COUNT // 100
