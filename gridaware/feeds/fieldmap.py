@@ -5,10 +5,12 @@ A path names a field of one item: ``a.b`` goes one level in, ``^a`` looks in wha
 themselves within a message, and may go through several lists.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
+from itertools import islice
 from typing import Annotated, Literal
 
 import yaml
@@ -23,6 +25,8 @@ from gridaware.feeds.kind import FeedSettings
 __all__ = ["AuthMap", "FetchMap", "FieldMap", "Mapped", "StatusMap", "read_items", "shipped_map"]
 
 ITEMS_AT_MOST = 1000
+REVISION_AT_MOST = 2**31
+URL_AT_MOST = 2000
 Path = Annotated[
     str, Field(max_length=200, pattern=r"^\^*[A-Za-z0-9_\-]*(\[\])?(\.[\w\-]+(\[\])?)*$")
 ]
@@ -170,30 +174,48 @@ def read_items(
         InvalidInput: there are no items where they should be, or too many (``map-items``), or
             several subjects (``map-subject-ambiguous``).
     """
-    items = list(_items(body, fields.items))
+    items = list(islice(_items(body, fields.items), ITEMS_AT_MOST + 1))
     if len(items) > ITEMS_AT_MOST:
-        raise InvalidInput("map-items", f"the message holds {len(items)} events")
-    if fields.subject is not None:
-        named = [_text(item, fields.subject) for item in items]
-        if subject is None and len(set(named)) > 1:
-            raise InvalidInput(
-                "map-subject-ambiguous", f"the message is about {len(set(named))} subjects"
-            )
-        ours = [i for i, name in zip(items, named, strict=True) if subject in {None, name}]
-    else:
-        ours = items
-    for item in ours:
-        try:
-            yield _event(item, fields, null_target)
-        except GridawareError as error:
-            yield error
+        raise InvalidInput("map-items", f"the message holds more than {ITEMS_AT_MOST} events")
+    named = [_subject(item, fields.subject) for item in items]
+    subjects = {name for name in named if isinstance(name, str)}
+    if subject is None and len(subjects) > 1:
+        raise InvalidInput(
+            "map-subject-ambiguous", f"the message is about {len(subjects)} subjects"
+        )
+    for item, name in zip(items, named, strict=True):
+        if isinstance(item, GridawareError):
+            yield item
+        elif isinstance(name, GridawareError):
+            yield name
+        elif name is None or subject in {None, name}:
+            yield _read(item, fields, null_target)
+
+
+def _subject(item: "_Item | GridawareError", path: str | None) -> "str | GridawareError | None":
+    """Whose an event is; None where the map knows no subjects."""
+    if path is None or isinstance(item, GridawareError):
+        return None
+    try:
+        return _text(item, path)
+    except GridawareError as error:
+        return error
+
+
+def _read(item: _Item, fields: FieldMap, null_target: TargetSpec | None) -> Mapped | GridawareError:
+    try:
+        return _event(item, fields, null_target)
+    except GridawareError as error:
+        return error
 
 
 def _event(item: _Item, fields: FieldMap, null_target: TargetSpec | None) -> Mapped:
     name = source_id(*(_text(item, path) for path in fields.id))
     revision = None if fields.revision is None else _number(item, fields.revision)
-    if revision is not None and not (revision.is_integer() and revision >= 0):
+    if revision is not None and not revision.is_integer():
         raise InvalidInput("revision-type", f"the revision {revision:g} is no whole number")
+    if revision is not None and not 0 <= revision <= REVISION_AT_MOST:
+        raise InvalidInput("revision-range", "the revision must be 0 to 2^31")
     numbered = None if revision is None else int(revision)
     if _matches(item, fields.cancelled):
         return Mapped(name, numbered, None)
@@ -206,7 +228,9 @@ def _event(item: _Item, fields: FieldMap, null_target: TargetSpec | None) -> Map
         priority=priority,
     )
     url = None if fields.status is None else _found(item, fields.status.url)
-    return Mapped(name, numbered, request, url if isinstance(url, str) else None)
+    if not isinstance(url, str) or len(url) > URL_AT_MOST:
+        url = None  # nobody is told
+    return Mapped(name, numbered, request, url)
 
 
 def _end(item: _Item, fields: FieldMap) -> datetime | None:
@@ -252,14 +276,19 @@ def _matches(item: _Item, match: MatchMap | None) -> bool:
     return any(v == yes and type(v) is type(yes) for v in values for yes in match.values)
 
 
-def _items(body: object, path: str) -> Iterator[_Item]:
-    waiting: list[tuple[object, tuple[str, ...], tuple[Mapping[str, object], ...]]] = [
-        (body, tuple(path.split(".")) if path else (), ())
-    ]
+def _items(body: object, path: str) -> Iterator[_Item | GridawareError]:
+    """The events of a message, as many as are asked for; one that is none is told alone."""
+    waiting: deque[tuple[object, tuple[str, ...], tuple[Mapping[str, object], ...]]] = deque(
+        [(body, tuple(path.split(".")) if path else (), ())]
+    )
     while waiting:
-        value, steps, outer = waiting.pop(0)
+        value, steps, outer = waiting.popleft()
         if not isinstance(value, Mapping):
-            raise InvalidInput("map-items", f"there are no events at {path or 'the top'!r}")
+            none = InvalidInput("map-items", f"there are no events at {path or 'the top'!r}")
+            if not outer:
+                raise none
+            yield none
+            continue
         if not steps:
             yield _Item(value, outer)
             continue
@@ -267,9 +296,14 @@ def _items(body: object, path: str) -> Iterator[_Item]:
         inner = value.get(name) if name else value
         each = inner if is_list else [inner]
         if not isinstance(each, list) or len(each) > ITEMS_AT_MOST:
-            raise InvalidInput("map-items", f"there are no events at {path!r}")
+            none = InvalidInput("map-items", f"there are no events at {path!r}")
+            if not outer:
+                raise none
+            yield none
+            continue
         holders = (*outer, value)
-        waiting.extend((one, steps[1:], holders) for one in each)
+        # What holds the next level goes first: no more waits than one list of each level holds.
+        waiting.extendleft((one, steps[1:], holders) for one in reversed(each))
 
 
 def _found(item: _Item, path: str) -> object:
@@ -289,7 +323,7 @@ def _text(item: _Item, path: str) -> str:
     value = _found(item, path)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise InvalidInput("event-key-missing", f"the event has no {path}", key=path)
-    return str(value)[:200]
+    return str(value)
 
 
 def _number(item: _Item, path: str) -> float:

@@ -188,15 +188,31 @@ def _taking(running: RunningFeed, request: Request) -> Hears | Hooks:
 
 
 async def _hooked(accept: Accept, running: RunningFeed, feed: Hooks, push: Push) -> Response:
-    """Serve a call-back: its signals are durable before it is answered."""
+    """Serve a call-back: its signals are durable before it is answered.
+
+    One that control refuses keeps none of the others from control; the sender is answered with the
+    refusal where nothing of its call was taken.
+    """
     hooked = feed.hook(push)
     running.health.succeeded()
+    refusal: _RefusedByControl | None = None
+    taken = 0
     for signal in hooked.signals:
         check_provenance(running.spec.feed_id, signal)
-        await _accepted(accept, signal, lambda: feed.unhook(push))
-        running.health.count(signals=1)
+        try:
+            await _accepted(accept, signal, lambda: feed.unhook(push))
+        except _RefusedByControl as refused:
+            if refused.error.retryable:
+                raise  # the sender says it all again
+            running.health.count(refused=1)
+            refusal = refused
+        else:
+            taken += 1
+    running.health.count(signals=taken)
     if hooked.wake:
         running.wake()
+    if refusal is not None and not taken:
+        return problem(refusal.error)
     return Response(hooked.body, hooked.status, media_type=hooked.content_type)
 
 

@@ -46,6 +46,7 @@ from gridaware.feeds.tell import check_status_url, check_told
 __all__ = ["MappedFeed", "MappedSettings"]
 
 REMEMBERED_AT_MOST = 2000
+REMEMBERED_BYTES_AT_MOST = 512 * 1024
 POLL_BYTES_AT_MOST = 4 << 20
 RECENT_SECONDS = 300.0
 SecretReference = Annotated[str, Field(pattern=REFERENCE_PATTERN, max_length=500)]
@@ -219,6 +220,8 @@ class MappedFeed(Feed[MappedSettings]):
         auth, signed = self._map.auth, push.body
         if auth.over:
             value = body.get(auth.over) if isinstance(body, Mapping) else None
+            if isinstance(value, bool) or not isinstance(value, str | int):
+                raise Refused("signature-bad", f"there is no {auth.over} that could be signed")
             signed = str(value).encode("utf-8", "surrogatepass")
         if auth.timestamp_header:
             stamp = push.headers.get(auth.timestamp_header.lower(), "")
@@ -254,9 +257,7 @@ class MappedFeed(Feed[MappedSettings]):
                     raw,
                 )
             )
-        while len(heard) > REMEMBERED_AT_MOST:
-            del heard[next(iter(heard))]
-        self.context.memory.put("heard", heard)
+        self.context.memory.put("heard", _newest(heard))
         return signals
 
     def _heard(self) -> dict[str, list[Any]]:
@@ -277,8 +278,20 @@ def _next_revision(each: Mapped, heard: dict[str, list[Any]], push: Push) -> int
         revision = 0
     else:
         revision = before[0] + (before[1] != digest)
+    heard.pop(each.source_id, None)  # the oldest is the one that was said longest ago
     heard[each.source_id] = [revision, digest, each.status_url or (before and before[2])]
     return revision
+
+
+def _newest(heard: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """As many of the newest as are remembered."""
+    kept, size = list[str](), 0
+    for name in reversed(heard):
+        size += len(json.dumps([name, heard[name]]))
+        if len(kept) >= REMEMBERED_AT_MOST or size > REMEMBERED_BYTES_AT_MOST:
+            break
+        kept.append(name)
+    return {name: heard[name] for name in reversed(kept)}
 
 
 def _map_of(settings: MappedSettings) -> FieldMap:

@@ -33,16 +33,19 @@ class StandingLimit:
     def asked(self, request: EventRequest, at: datetime) -> tuple["StandingLimit", EventRequest]:
         """What stands once ``request`` was asked, and the request as the event now makes it.
 
-        A revision of a limit in force does not move its beginning.
+        A revision of a limit in force does not move its beginning. One that lies ahead, since it
+        was announced so or since the clock was set back, postpones nothing that is asked now.
         """
-        goes_on = self.is_active(at)
-        if goes_on and request.immediate:
-            request = replace(request, start=datetime.fromisoformat(self.start), immediate=False)
-        start = self.start if goes_on else request.start.isoformat()
-        end = None if request.end is None else request.end.isoformat()
-        if goes_on:
-            return replace(self, revision=self.revision + 1, end=end), request
-        return StandingLimit(self.period + 1, 0, start, end, active=True), request
+        if not self.is_active(at):
+            start, end = request.start.isoformat(), _text(request.end)
+            return StandingLimit(self.period + 1, 0, start, end, active=True), request
+        start = self.start
+        if request.immediate:
+            begun = min(datetime.fromisoformat(self.start), request.start)
+            request = replace(request, start=begun, immediate=False)
+            start = begun.isoformat()
+        after = replace(self, revision=self.revision + 1, start=start, end=_text(request.end))
+        return after, request
 
     def released(self) -> "StandingLimit":
         """What stands once it was released."""
@@ -64,3 +67,7 @@ def kept_limit(memory: FeedMemory, key: str) -> StandingLimit:
         return StandingLimit(**kept) if kept else StandingLimit()
     except TypeError:
         return StandingLimit()
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

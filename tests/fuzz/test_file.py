@@ -78,7 +78,7 @@ def check(path: Path, body: bytes, form: Any) -> bool:
 
 def number_of(cell: str) -> float | None:
     with suppress(ValueError):
-        return float(cell)
+        return float(cell.strip())
     return None
 
 

@@ -106,6 +106,30 @@ def test_a_call_may_carry_several_signals_each_durable_before_the_answer(
     assert [s.source_id for s in site.accepted] == ["dr-1", "dr-2"]
 
 
+def test_one_signal_that_control_refuses_keeps_no_other_of_its_call_from_control(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User case 17; corner case 1."""
+    three = Hooked((signal(1), signal(2), signal(3)))
+    monkeypatch.setattr(Able, "hooks", staticmethod(lambda _: three))
+    taken: list[str] = []
+
+    def refuse_first(given: Signal) -> Receipt:
+        if given.source_id == "dr-1":
+            raise Refused("event-over", "it is over")
+        taken.append(given.source_id)
+        return Receipt(f"utility.{given.source_id}", 0, "accepted")
+
+    site.answer = refuse_first
+    assert site.send(content=b"x").status_code == 200
+    assert taken == ["dr-2", "dr-3"]
+    health = site.runner.get("utility").health.now()
+    assert (health.signals, health.refused) == (2, 1)
+    # Where nothing was taken the sender hears why.
+    monkeypatch.setattr(Able, "hooks", staticmethod(lambda _: Hooked((signal(1),))))
+    is_problem(site.send(content=b"x"), 409, "event-over")
+
+
 def test_a_call_whose_signals_are_not_durable_may_come_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,63 @@ def test_one_timeslot_that_cannot_be_read_hides_no_other(
     assert [error.code for error, _ in refusals] == ["map-null-target"]
 
 
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda said: said["meter_dispatches"][1].pop("meter_id"), "event-key-missing"),
+        (lambda said: said["meter_dispatches"].insert(0, 7), "map-items"),
+        (lambda said: said["meter_dispatches"][1].update(timeslots="none"), "map-items"),
+        (lambda said: said["meter_dispatches"][1]["timeslots"].append(None), "map-items"),
+    ],
+    ids=["no-subject", "no-object", "no-list", "null"],
+)
+def test_what_is_no_timeslot_hides_no_timeslot(
+    leap: Any, refusals: list[tuple[GridawareError, str]], spoil: Any, code: str
+) -> None:
+    """Corner case 1: the whole message was refused."""
+    said = json.loads(data("leap"))
+    spoil(said)
+    signals = leap.hook(push(json.dumps(said).encode(), x_api_key=SECRET)).signals
+    assert [s.source_id for s in signals] == ["ev-1", "ev-2", "ev-3", "ev-4"]
+    assert [error.code for error, _ in refusals] == [code]
+
+
+def test_a_revision_beyond_all_numbers_is_refused_alone(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, refusals: list[tuple[GridawareError, str]]
+) -> None:
+    feed: Any = opened("mapped", map="voltus", api_key="env:MAPPED_KEY", subject="site-a")
+    said = json.loads(data("voltus"))
+    said["dispatches"][0]["modification_number"] = 2**33
+    answer = Answer(200, {}, json.dumps(said).encode())
+    monkeypatch.setattr(mapped, "exchange", lambda *_, **__: answer)
+    assert [s.source_id for s in feed.poll()] == ["disp-8.site-a"]
+    assert [error.code for error, _ in refusals] == ["revision-range"]
+
+
+def test_a_list_of_a_million_events_is_refused_before_it_is_walked(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed: Any = opened("mapped", map="voltus", api_key="env:MAPPED_KEY", subject="site-a")
+    sites = [{"sites": [{}] * 1000}] * 1000
+    answer = Answer(200, {}, json.dumps({"dispatches": sites}).encode())
+    monkeypatch.setattr(mapped, "exchange", lambda *_, **__: answer)
+    with pytest.raises(Unavailable, match="more than 1000 events"):
+        feed.poll()
+
+
+def test_what_is_remembered_never_fills_the_memory_of_a_feed(leap: Any) -> None:
+    said = json.loads(data("leap"))
+    slot = said["meter_dispatches"][0]["timeslots"][0]
+    for first in range(0, 2600, 100):
+        slots = [slot | {"meter_event_id": f"ev-{n}-{'x' * 50}"} for n in range(first, first + 100)]
+        body = json.dumps({"meter_dispatches": [{"meter_id": "meter-dal-1", "timeslots": slots}]})
+        leap.context.clock.advance(10)
+        assert len(leap.hook(push(body.encode(), x_api_key=SECRET)).signals) == 100
+    kept = list(leap.context.memory.get("heard"))
+    assert len(kept) == 2000
+    assert kept[-1].startswith("ev-2599")
+
+
 @pytest.mark.parametrize("headers", [{}, {"x_api_key": "wrong"}, {"x_api_key": SECRET + "x"}])
 def test_a_push_without_the_secret_header_is_a_strangers(leap: Any, headers: Any) -> None:
     with pytest.raises(Refused) as caught:
