@@ -10,6 +10,7 @@
 A value that is missing is offline and of lost communication, never 0 and online.
 """
 
+import math
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -149,11 +150,11 @@ class Points:
             kept = self.database.get_analog_input(index).value
             self.database.update_analog_input(index, value=kept, quality=AnalogQuality.COMM_LOST)
             return
-        counts = round(watts / self._settings.watts_per_count)
-        quality = AnalogQuality.ONLINE
+        counts, quality = watts / self._settings.watts_per_count, AnalogQuality.ONLINE
         if abs(counts) > COUNTS_AT_MOST:
-            counts, quality = COUNTS_AT_MOST, quality | AnalogQuality.OVER_RANGE
-        self.database.update_analog_input(index, value=counts, quality=quality)
+            counts = math.copysign(COUNTS_AT_MOST, counts)
+            quality |= AnalogQuality.OVER_RANGE
+        self.database.update_analog_input(index, value=round(counts), quality=quality)
 
 
 class _Commands:
@@ -176,20 +177,20 @@ class _Commands:
     def select_binary_output(
         self, index: int, code: Any, count: int, on_time: int, off_time: int
     ) -> Any:
-        del count, on_time, off_time
-        return self._binary(index, code, select=True)
+        del on_time, off_time
+        return self._binary(index, code, count, select=True)
 
     def operate_binary_output(
         self, index: int, code: Any, count: int, on_time: int, off_time: int, select_sequence: int
     ) -> Any:
-        del count, on_time, off_time, select_sequence
-        return self._binary(index, code, select=False)
+        del on_time, off_time, select_sequence
+        return self._binary(index, code, count, select=False)
 
     def direct_operate_binary_output(
         self, index: int, code: Any, count: int, on_time: int, off_time: int
     ) -> Any:
-        del count, on_time, off_time
-        return self._binary(index, code, select=False)
+        del on_time, off_time
+        return self._binary(index, code, count, select=False)
 
     def cold_restart(self) -> int | None:
         """Not for a master to do."""
@@ -209,11 +210,12 @@ class _Commands:
             return _result(Refusal.NOT_SUPPORTED)
         return _result(self._feed.command_limit(value, select=select))
 
-    def _binary(self, index: int, code: Any, *, select: bool) -> Any:
+    def _binary(self, index: int, code: Any, count: int, *, select: bool) -> Any:
         from dnp3.core.enums import ControlCode
 
         latches = {ControlCode.LATCH_ON: True, ControlCode.LATCH_OFF: False}
-        if index != self._settings.emergency_index or code not in latches:
+        # A count of 0 says that nothing is to be executed (IEEE 1815-2012, A.8.1).
+        if index != self._settings.emergency_index or code not in latches or count == 0:
             return _result(Refusal.NOT_SUPPORTED)
         return _result(self._feed.command_emergency(latches[code], select=select))
 
