@@ -28,6 +28,8 @@ FIXES: Mapping[str, str] = {
     "ieee2030-response-late": "Look at whether the server takes responses; they are kept and sent "
     "again.",
     "ieee2030-response-refused": "Look at why the server refuses a response; it is not sent again.",
+    "ieee2030-stranger": "Have the server notify the URI of our subscription, with its token.",
+    "ieee2030-unsubscribed": "Look at why the server keeps no subscription of ours; polls go on.",
     "ieee2030-mirror-refused": "Have the server accept our MirrorUsagePoint, or leave "
     "`telemetry_seconds` unset.",
 }

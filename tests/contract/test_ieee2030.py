@@ -1,24 +1,30 @@
 """The IEEE 2030.5 client against a server that is wrong in every way seen in the field."""
 
+import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import uvicorn
 
-from gridaware.clock import ManualClock
-from gridaware.control.ports import FeedReport, FeedTelemetry
+from gridaware.clock import ManualClock, SystemClock
+from gridaware.control.ports import FeedReport, FeedTelemetry, Receipt
 from gridaware.domain.advisory import Advisory
 from gridaware.domain.errors import ConfigError, GridawareError, InvalidInput, Refused, Unavailable
 from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.fixes import fix_for
+from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventRequest, Signal
 from gridaware.feeds import check_settings
+from gridaware.feeds.http_listener import build_app
 from gridaware.feeds.ieee2030.identity import lfdi_of_file
 from gridaware.feeds.ieee2030.kind import Ieee2030
 from gridaware.feeds.kind import FeedContext, Push
 from gridaware.feeds.memory import FeedMemory
+from gridaware.feeds.runner import FeedRunner
 from gridaware.sim.grid.der_quirks import Quirk
 from gridaware.sim.grid.der_server import DerServer
 from gridaware.wiring.identity import issue, make_ca
@@ -503,23 +509,28 @@ def test_a_neutral_default_asks_for_nothing(server: DerServer, site: Sites) -> N
 # Rates and notifications -------------------------------------------------------------------------
 
 
-def push(body: bytes, clock: ManualClock) -> Push:
-    return Push({}, body, clock.wall(), clock.monotonic_seconds())
+CALLBACK = "https://site.invalid/api/v1/signals/utility"
 
 
-def test_the_servers_poll_rate_is_kept_until_it_notifies(
-    server: DerServer, site: Sites, clock: ManualClock
-) -> None:
+def push(body: bytes, ours: Site, token: str | None = None) -> Push:
+    clock = ours.clock
+    if token is None:
+        token = str(ours.feed.context.memory.get("callback"))
+    query = {"token": token}
+    return Push({}, body, clock.wall(), clock.monotonic_seconds(), query=query)
+
+
+def test_the_servers_poll_rate_is_kept_until_it_notifies(server: DerServer, site: Sites) -> None:
     server.poll_rate = 900
     add(server, "A1", start=0)
-    ours = site(slowest_poll_seconds=300.0, callback=True)
+    ours = site(slowest_poll_seconds=300.0, callback_url=CALLBACK)
     ours.poll()
     asked = len(server.asked)
     server.set_status("A1", 2)
     assert request(ours.poll(200)["A1"])
     assert len(server.asked) == asked
     notice = (DATA / "cancelled_notice.xml").read_bytes()
-    hooked = ours.feed.hook(push(notice, clock))
+    hooked = ours.feed.hook(push(notice, ours))
     assert (hooked.wake, hooked.signals) == (True, ())  # it moves nothing by itself
     assert ours.poll()["A1"].request is None
     assert len(server.asked) > asked
@@ -529,23 +540,96 @@ def test_the_servers_poll_rate_is_kept_until_it_notifies(
 
 
 def test_envoy_378_a_notice_of_a_cancelled_subscription_tears_nothing_down(
-    server: DerServer, site: Sites, clock: ManualClock
+    server: DerServer, site: Sites
 ) -> None:
     add(server, "A1", start=0)
-    ours = site(callback=True)
+    ours = site(callback_url=CALLBACK)
     ours.poll()
-    ours.feed.hook(push((DATA / "cancelled_notice.xml").read_bytes(), clock))
+    ours.feed.hook(push((DATA / "cancelled_notice.xml").read_bytes(), ours))
     assert request(ours.poll()["A1"])
 
 
-def test_what_is_no_notification_or_was_not_asked_for_is_refused(
-    site: Sites, clock: ManualClock
-) -> None:
+def test_what_is_no_notification_or_was_not_asked_for_is_refused(site: Sites) -> None:
     notice = (DATA / "cancelled_notice.xml").read_bytes()
-    with pytest.raises(Refused):
-        site().feed.hook(push(notice, clock))
+    unasked = site()
+    with pytest.raises(Refused, match="callback_url"):
+        unasked.feed.hook(push(notice, unasked))
+    ours = site(callback_url=CALLBACK)
     with pytest.raises(InvalidInput):
-        site(callback=True).feed.hook(push((DATA / "default.xml").read_bytes(), clock))
+        ours.feed.hook(push((DATA / "default.xml").read_bytes(), ours))
+    for token in ("", "guessed", "\u0661"):
+        with pytest.raises(Refused, match="token"):
+            ours.feed.hook(push(notice, ours, token))
+
+
+def test_what_matters_is_subscribed_to_once_and_again_when_it_is_lost(
+    server: DerServer, site: Sites
+) -> None:
+    ours = site(callback_url=CALLBACK)
+    ours.poll()
+    ours.poll(30)
+    token = ours.feed.context.memory.get("callback")
+    assert sorted(server.subscriptions) == [
+        (resource, f"{CALLBACK}?token={token}")
+        for resource in ("/derp", "/derp/F1/dderc", "/derp/F1/derc")
+    ]
+    del server.subscriptions[0]
+    ours.restart()
+    ours.poll(30)
+    assert len(server.subscriptions) == 3
+    assert ours.refused == []
+
+
+def test_a_server_that_offers_no_subscriptions_is_polled_all_the_same(
+    server: DerServer, site: Sites
+) -> None:
+    server.quirks.add(Quirk.NO_SUBSCRIPTIONS)
+    add(server, "A1")
+    ours = site(callback_url=CALLBACK)
+    for _ in range(3):
+        assert request(ours.poll(200)["A1"])
+    assert ours.refused == ["ieee2030-unsubscribed"]
+
+
+def test_a_notification_over_the_listener_brings_a_control_before_the_next_poll(
+    server: DerServer, site: Sites
+) -> None:
+    heard: list[Signal] = []
+    came = threading.Event()
+
+    def emit(signal: Signal) -> None:
+        heard.append(signal)
+        came.set()
+
+    runner = FeedRunner(SystemClock(), emit, lambda *_: None, lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/v1/signals/utility"
+        given = site(callback_url=url, poll_seconds=3600.0).given
+        app = build_app(runner, never, SystemClock())
+        web = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=web.run, kwargs={"sockets": [listener]})
+        thread.start()
+        server.clock = SystemClock()
+        runner.start()
+        try:
+            settings = json.dumps(given)
+            runner.add(FeedSpec("utility", "ieee2030", "emergency", settings_json=settings), NOW)
+            deadline = SystemClock().monotonic_seconds() + 20
+            while len(server.subscriptions) < 3:
+                assert SystemClock().monotonic_seconds() < deadline
+                came.wait(0.01)
+            server.add_control("F1", "A1", start=server.now + 60, watts=100_000)
+            assert server.notify("/derp/F1/derc") == [201]
+            assert came.wait(20)
+        finally:
+            runner.stop()
+            web.should_exit = True
+            thread.join()
+    assert heard[0].source_id.startswith("A1.")
+
+
+async def never(signal: Signal) -> Receipt:
+    raise AssertionError("a notification carries no signal")
 
 
 # Responses ---------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The IEEE 2030.5 client over real mutual TLS: each side is who it says, or nothing is heard."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from gridaware.clock import SystemClock
 from gridaware.domain.errors import ConfigError, Unavailable
+from gridaware.domain.signal import Signal
 from gridaware.feeds.ieee2030.identity import lfdi_of_file
 from gridaware.feeds.ieee2030.kind import Ieee2030
 from gridaware.feeds.kind import FeedContext
@@ -73,6 +74,15 @@ def open_feed(ours: Path) -> Opens:
     return opened
 
 
+def signals_of(feed: Ieee2030) -> Sequence[Signal]:
+    """What a poll brings; its answers are given before the server closes."""
+    signals = feed.poll()
+    for thread in threading.enumerate():
+        if thread.name == "feed-utility-respond":
+            thread.join(10)
+    return signals
+
+
 def code_of(feed: Ieee2030) -> str:
     with pytest.raises(Unavailable) as caught:
         feed.poll()
@@ -80,12 +90,9 @@ def code_of(feed: Ieee2030) -> str:
 
 
 def test_a_limit_comes_over_mutual_tls(server: DerServer, open_feed: Opens) -> None:
-    (signal,) = open_feed(server).poll()
+    (signal,) = signals_of(open_feed(server))
     assert signal.request is not None
     assert signal.request.target.value == 250_000
-    for thread in threading.enumerate():
-        if thread.name == "feed-utility-respond":
-            thread.join(10)
     assert server.responses[0]["status"] == "1"
 
 
@@ -136,7 +143,7 @@ def test_a_server_without_a_host_name_is_known_by_its_lfdi_alone(
         # Whoever has a certificate of the same authority is not the server by that.
         assert code_of(open_feed(server, server_lfdi=neighbour)) == "peer-certificate"
         assert server.asked == []
-        assert len(open_feed(server, server_lfdi=lfdi).poll()) == 1
+        assert len(signals_of(open_feed(server, server_lfdi=lfdi))) == 1
 
 
 def test_an_lfdi_does_not_stand_in_for_who_signed_it(
@@ -154,9 +161,9 @@ def test_a_server_of_the_mandatory_cipher_suite_alone_is_heard_where_it_is_offer
     with DerServer(tls=files) as server:
         publish(server, ours)
         assert code_of(open_feed(server)) in {"peer-certificate", "peer-unreachable"}
-        assert len(open_feed(server, ccm8=True).poll()) == 1
+        assert len(signals_of(open_feed(server, ccm8=True))) == 1
         lfdi = lfdi_of_file(str(ours / "server.pem"))
-        assert len(open_feed(server, ccm8=True, server_lfdi=lfdi).poll()) == 1
+        assert len(signals_of(open_feed(server, ccm8=True, server_lfdi=lfdi))) == 1
 
 
 def test_a_key_of_another_certificate_is_refused_with_the_settings(

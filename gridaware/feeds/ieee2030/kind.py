@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gridaware.control.ports import FeedReport, FeedTelemetry
-from gridaware.domain.errors import ConfigError, GridawareError, InvalidInput, Refused, Unavailable
+from gridaware.domain.errors import ConfigError, GridawareError, Refused, Unavailable
 from gridaware.domain.signal import Signal
 from gridaware.feeds.http import identity_from
 from gridaware.feeds.ieee2030.client import MEDIA, Calls, Client
@@ -24,8 +24,8 @@ from gridaware.feeds.ieee2030.responses import Responses
 from gridaware.feeds.ieee2030.servertime import ServerTime
 from gridaware.feeds.ieee2030.settings import Ieee2030Settings, check_url, rules_of
 from gridaware.feeds.ieee2030.standing import Standing
+from gridaware.feeds.ieee2030.subscriptions import Subscriptions
 from gridaware.feeds.ieee2030.walk import Tree, Walk
-from gridaware.feeds.ieee2030.xml import SEP, read_xml
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, Hooked, Parsed, Push
 from gridaware.feeds.revisions import Heard
 from gridaware.feeds.vanish import Missing, cancelled_by
@@ -66,12 +66,17 @@ class Ieee2030(Feed[Ieee2030Settings]):
         if settings.telemetry_seconds is not None:
             self._mirror = Mirror(settings.telemetry_seconds, self.lfdi, self._time, self._alarm)
         self._mirror_href = ""
+        self._subscriptions: Subscriptions | None = None
+        if settings.callback_url is not None:
+            callback_url = check_url(settings.callback_url)
+            self._subscriptions = Subscriptions(callback_url, memory, context.clock, self._alarm)
         self._missing = Missing()
         self._lock = threading.Lock()
         """Of a poll: a person's test may come between those of the cadence."""
         self._signals: Sequence[Signal] = ()
         self._not_before_seconds = float("-inf")
         self._notified = threading.Event()
+        self._saying = threading.Event()
         self._lost_programs = False
 
     # Polls ------------------------------------------------------------------------------------
@@ -95,7 +100,7 @@ class Ieee2030(Feed[Ieee2030Settings]):
             self._signals = self._conclude(tree, received_at, seconds)
             self._not_before_seconds = seconds + self._wait_seconds(tree)
             self._mirror_href = tree.mirror_href
-            self._respond()
+            self._say(tree)
             return self._signals
 
     def _conclude(self, tree: Tree, received_at: datetime, seconds: float) -> list[Signal]:
@@ -110,17 +115,24 @@ class Ieee2030(Feed[Ieee2030Settings]):
         )
         return standing.conclude(gone, tree.witness, received_at, seconds)
 
-    def _respond(self) -> None:
-        """Answer on a thread of its own: what is asked waits for nobody who is slow to listen."""
-        if not self._responses.waiting:
-            self._responses.keep()
+    def _say(self, tree: Tree) -> None:
+        """Answer and subscribe on a thread of its own: nothing waits for who is slow to listen."""
+        subscriptions = self._subscriptions
+        self._responses.keep()
+        if (subscriptions is None and not self._responses.waiting) or self._saying.is_set():
             return
-        threading.Thread(
-            target=self._responses.flush,
-            args=(self._calls,),
-            name=f"feed-{self.context.feed_id}-respond",
-            daemon=True,
-        ).start()
+
+        def say() -> None:
+            try:
+                self._responses.flush(self._calls)
+                if subscriptions is not None:
+                    subscriptions.ensure(self._calls, tree.subscriptions_href, tree.watched)
+            finally:
+                self._saying.clear()
+
+        self._saying.set()
+        name = f"feed-{self.context.feed_id}-respond"
+        threading.Thread(target=say, name=name, daemon=True).start()
 
     def _calls(self) -> Calls:
         return self._client.by(RESPOND_SECONDS)
@@ -137,14 +149,12 @@ class Ieee2030(Feed[Ieee2030Settings]):
         """Let a notification wake a poll, whatever it says.
 
         Raises:
-            Refused: none was asked for.
+            Refused: none was asked for, or it does not carry our token.
             InvalidInput: it is no notification.
         """
-        if not self.settings.callback or push.method != "POST":
-            raise Refused("feed-not-pushed", "the feed has no `callback`, so nobody calls it")
-        root = read_xml(push.body)
-        if root.space != SEP or root.name not in {"Notification", "NotificationList"}:
-            raise InvalidInput("ieee2030-control", "it is no notification of 2030.5")
+        if self._subscriptions is None:
+            raise Refused("feed-not-pushed", "the feed has no callback_url, so nobody calls it")
+        self._subscriptions.verify(push)
         self._notified.set()
         return Hooked(wake=True, status=201, content_type=MEDIA)
 

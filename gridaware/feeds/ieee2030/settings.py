@@ -69,8 +69,9 @@ class Ieee2030Settings(ReadingSettings, PolledSettings):
     poll_seconds: float = Field(default=30.0, ge=1, le=3600)
     slowest_poll_seconds: float = Field(default=300.0, ge=1, le=3600)
     """A server may ask for slower polls, up to this; a notification always has us ask at once."""
-    callback: bool = False
-    """Take notifications of the server at our listener. They wake a poll and nothing else."""
+    callback_url: Url | None = None
+    """Where the server reaches our listener: ``https://HOST/api/v1/signals/FEED``; unset = no
+    notifications are subscribed to. They wake a poll and nothing else."""
     telemetry_seconds: float | None = Field(default=None, ge=10, le=3600)
     """Mirror the site's power to the server, averaged over so long; unset = it is not."""
 

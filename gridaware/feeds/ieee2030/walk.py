@@ -21,6 +21,7 @@ __all__ = ["ProgramTree", "Tree", "Walk"]
 
 PROGRAMS_AT_MOST = 64
 TIME_AT_MOST = 2**40
+WATCHED = ("DERControlListLink", "DefaultDERControlLink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,10 @@ class Tree:
     """Of the MirrorUsagePointList; empty = there is none."""
     faults: tuple[tuple[InvalidInput, Element], ...] = ()
     """Programs that could not be read."""
+    subscriptions_href: str = ""
+    """Of our SubscriptionList; empty = there is none."""
+    watched: tuple[str, ...] = ()
+    """Lists whose changes matter."""
 
 
 class Walk:
@@ -75,9 +80,11 @@ class Walk:
         programs: dict[str, ProgramTree] = {}
         marks: list[str] = []
         faults: list[tuple[InvalidInput, Element]] = []
+        watched: list[str] = []
         rates: list[int] = []
         for href in self._program_lists(calls, device):
             page = calls.whole_list(href, "DERProgramList")
+            watched.append(href)
             rates += [] if page.poll_seconds is None else [page.poll_seconds]
             for element in page.items:
                 if len(marks) >= PROGRAMS_AT_MOST:
@@ -89,6 +96,7 @@ class Walk:
                     faults.append((error, element))
                     continue
                 marks.append(f"{mrid} {element.attributes.get('href')}")
+                watched += [found for link in WATCHED if (found := _href(element, link))]
                 if mrid not in programs:
                     programs[mrid] = self._program(calls, element, mrid, primacy, rates)
         if len(programs) > PROGRAMS_AT_MOST:
@@ -104,6 +112,8 @@ class Walk:
             min(rates, default=None),
             _href(capability, "MirrorUsagePointListLink"),
             tuple(faults),
+            _href(device, "SubscriptionListLink"),
+            tuple(watched),
         )
 
     def _measure(self, calls: Calls, href: str) -> None:

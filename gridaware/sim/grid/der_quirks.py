@@ -37,6 +37,7 @@ class Quirk(StrEnum):
     """The vocabulary of SEP 2.0, before it became IEEE 2030.5."""
     LINKS_ELSEWHERE = "links-elsewhere"
     """The controls are on another host."""
+    NO_SUBSCRIPTIONS = "no-subscriptions"
     RESPONSES_FAIL = "responses-fail"
     """A response is answered 500."""
     RESPONSES_REFUSED = "responses-refused"

@@ -15,7 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
+
+import requests
 
 from gridaware.clock import Clock, SystemClock
 from gridaware.sim.grid.der_quirks import Quirk
@@ -91,6 +93,8 @@ class DerServer:
         """What clients answered: mRID, status, LFDI, and the path it came to."""
         self.mirrored: list[tuple[str, str]] = []
         """(path, body) of what clients reported."""
+        self.subscriptions: list[tuple[str, str]] = []
+        """(resource, URI) of those who want to be notified."""
         self.devices: dict[str, tuple[str, int]] = {}
         """LFDI → number, and when it was registered."""
         self.programs: dict[str, _Program] = {}
@@ -201,6 +205,20 @@ class DerServer:
         body = None if watts is None else self.power("opModImpLimW", watts)
         with self.lock:
             self.programs[program].default = body
+
+    def notify(self, resource: str, status: int = 0) -> list[int]:
+        """Tell whoever subscribed that a resource has changed; returns what they answered."""
+        body = (
+            f'<Notification xmlns="{NAMESPACE}"><subscribedResource>{resource}'
+            f"</subscribedResource><status>{status}</status>"
+            "<subscriptionURI>/edev/1/sub/1</subscriptionURI></Notification>"
+        )
+        headers = {"Content-Type": MEDIA}
+        return [
+            requests.post(uri, data=body, headers=headers, timeout=10).status_code
+            for subscribed, uri in list(self.subscriptions)
+            if subscribed == resource
+        ]
 
     def power(self, mode: str, watts: float) -> str:
         """A mode of CSIP-AUS: a value of 16 bits and its multiplier."""
@@ -348,14 +366,25 @@ class _Site:
                 "</FunctionSetAssignments>"
             )
             return self._list("FunctionSetAssignmentsList", here, [item], query)
+        if parts[1:] == ["sub"]:
+            items = [
+                f'<Subscription href="/edev/{parts[0]}/sub/{n}"><subscribedResource>{resource}'
+                f"</subscribedResource><encoding>0</encoding><level>+S1</level><limit>1</limit>"
+                f"<notificationURI>{escape(uri)}</notificationURI></Subscription>"
+                for n, (resource, uri) in enumerate(self._grid.subscriptions)
+            ]
+            return self._list("SubscriptionList", f"/edev/{parts[0]}/sub", items, query)
         return 404, "", {}
 
     def _end_device(self, number: str, lfdi: str) -> str:
-        here = f"/edev/{number}"
+        here, subscriptions = f"/edev/{number}", ""
+        if Quirk.NO_SUBSCRIPTIONS not in self._grid.quirks:
+            subscriptions = f'<SubscriptionListLink href="{here}/sub" all="0"/>'
         return (
             f'<EndDevice href="{here}"><lFDI>{lfdi.lower()}</lFDI><sFDI>0</sFDI>'
             f"<changedTime>{self._grid.devices[lfdi][1]}</changedTime><enabled>true</enabled>"
-            f'<FunctionSetAssignmentsListLink href="{here}/fsa" all="1"/></EndDevice>'
+            f'<FunctionSetAssignmentsListLink href="{here}/fsa" all="1"/>'
+            f"{subscriptions}</EndDevice>"
         )
 
     def _program(self, parts: list[str], query: dict[str, list[str]]) -> Answered:
@@ -421,6 +450,10 @@ class _Site:
             names = ("subject", "status", "endDeviceLFDI", "createdDateTime")
             grid.responses.append({name: _text(body, name) for name in names})
             return 201, "", {"Location": f"/rsp/{len(grid.responses)}"}
+        if parts[:1] == ["edev"] and parts[2:] == ["sub"]:
+            wanted = (_text(body, "subscribedResource"), unescape(_text(body, "notificationURI")))
+            grid.subscriptions.append(wanted)
+            return 201, "", {"Location": f"{'/'.join(['', *parts])}/{len(grid.subscriptions)}"}
         if parts[:1] == ["mup"]:
             grid.mirrored.append(("/" + "/".join(parts), body))
             where = "/mup/1" if len(parts) == 1 else f"/mup/1/mr/{len(grid.mirrored)}"

@@ -35,7 +35,7 @@ class Ieee2030Rig(Rig):
             "server_url": self.server.url,
             "certificate_file": str(self.device.certificate),
             "key_file": str(self.device.key),
-            "callback": True,
+            "callback_url": "https://site.invalid/api/v1/signals/grid",
         }
 
     def name_of(self, signal: Signal) -> str:
@@ -52,7 +52,8 @@ class Ieee2030Rig(Rig):
             )  # fmt: skip
 
     def say_raw(self, message: bytes) -> None:
-        push = Push({}, message, self.clock.wall(), self.clock.monotonic_seconds())
+        query = {"token": str(self.running.memory.get("callback"))}
+        push = Push({}, message, self.clock.wall(), self.clock.monotonic_seconds(), query=query)
         try:
             self.running.feed.hook(push)
         except GridawareError as error:
