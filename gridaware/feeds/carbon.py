@@ -138,19 +138,26 @@ class _Judge:
 
     def __init__(self, context: FeedContext) -> None:
         self._context = context
-        self._beliefs = Beliefs()
+        kept = context.memory.get("recent")
+        good = isinstance(kept, list) and all(isinstance(each, float) for each in kept)
+        self._beliefs = Beliefs(tuple(kept) if good else ())
         self._judged: tuple[datetime, float] | None = None
         self._spike: Point | None = None
         self._before: Point | None = None
 
     def believed(self, points: Sequence[Point], now: datetime) -> list[Point]:
-        """The points without one of the present that is doubted."""
+        """The points without one of the present that is doubted.
+
+        Raises:
+            Unavailable: what is believed cannot be made durable.
+        """
         present = covering(points, now)
         if present is None:
             return list(points)
         if (present.start, present.value) != self._judged:
             self._judged = present.start, present.value
             self._beliefs, good = self._beliefs.take(present.value)
+            self._context.memory.put("recent", list(self._beliefs.recent))
             self._spike = None if good else present
             if good:
                 self._before = present

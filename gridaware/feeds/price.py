@@ -117,12 +117,14 @@ class Price(Feed[PriceSettings]):
 
     @classmethod
     def parse(cls, body: bytes, now: datetime, settings: PriceSettings | None) -> Parsed:
-        """A document of prices, by the columns of the settings, or ``start`` and ``value``.
+        """A document of prices, by the columns of the settings; else by ``start`` and ``value``.
 
         Raises:
             InvalidInput: nothing of it can be read.
         """
-        columns, quality = Columns(start="start", value="value"), AdvisoryQuality.PUBLISHED
+        shape = "json" if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"[", b"{"} else "csv"
+        columns = Columns(format=shape, start="start", value="value")
+        quality = AdvisoryQuality.PUBLISHED
         if settings is not None and settings.source is not None:
             columns, quality = settings.source.columns, settings.source.quality
         table = read_table(body, columns, quality, now)

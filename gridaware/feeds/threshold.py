@@ -150,7 +150,7 @@ def follow(
         that event ends, and what is over, for its name.
     """
     free = [each for each in before if each.end > now and not each.taken_back]
-    closed = [each for each in before if each not in free and each.end > now - NAMES_KEPT]
+    closed = [each for each in before if each not in free and _kept_until(each) > now]
     used = {each.name for each in (*free, *closed)}
     after: list[Asked] = []
     found_spans = spans(points, rule, [Span(each.start, each.end) for each in free], now)
@@ -164,11 +164,12 @@ def follow(
     after += [_over(each, points, rule, now) for each in free]
     standing = sorted((each for each in after if not each.taken_back), key=lambda e: e.start)
     closed += [each for each in after if each.taken_back]
-    # Only a name without the time in it can be wanted again.
-    return [
-        *standing,
-        *sorted(closed, key=lambda each: (not each.name.endswith("Z"), -each.end.timestamp())),
-    ]
+    return [*standing, *sorted(closed, key=_kept_until, reverse=True)]
+
+
+def _kept_until(asked: Asked) -> datetime:
+    """Only a name without the moment of its announcement can be wanted again."""
+    return asked.end + (NAMES_KEPT if asked.name.endswith("Z") else timedelta())
 
 
 def _held(

@@ -537,6 +537,19 @@ def test_case_27_a_false_value_under_an_old_time_is_passed_over_too(
     assert all(value != 45 for _, value, _, _ in side.advised)
 
 
+def test_case_27_a_false_value_right_after_a_restart_is_passed_over(
+    pages: Pages, clock: ManualClock, tmp_path: Path, key: str
+) -> None:
+    side = electricity_maps(pages, clock, tmp_path, key, forecast=False)
+    for hour in range(4):
+        latest_page(pages, hour, 460 + hour)
+        side.poll(3600)
+    side.open()
+    latest_page(pages, 4, 45)
+    assert all(signal.request is not None for signal in side.poll(3600))
+    assert side.codes == ["carbon-spike"]
+
+
 def test_a_token_that_is_refused_costs_one_sign_in_and_a_busy_server_none(
     pages: Pages, clock: ManualClock, tmp_path: Path, key: str
 ) -> None:
@@ -581,6 +594,15 @@ def test_watttimes_points_last_as_long_as_it_says() -> None:
     page["meta"]["data_point_period_seconds"] = 0
     with pytest.raises(InvalidInput):
         Carbon.parse(json.dumps(page).encode(), NOW, None)
+
+
+def test_a_file_of_start_and_value_needs_no_settings() -> None:
+    rows = [("2026-07-30T12:00Z", 5.0), ("2026-07-30T12:15Z", -4.5)]
+    csv = "start,value\n" + "\n".join(f"{at},{price}" for at, price in rows)
+    listed = json.dumps([{"start": at, "value": price} for at, price in rows])
+    for body in (csv, listed):
+        parsed = Price.parse(body.encode(), NOW, None)
+        assert [row.value for row in parsed.events] == [5.0, -4.5]
 
 
 def test_measured_values_alone_are_asked_for_and_the_place_is_never_guessed(
