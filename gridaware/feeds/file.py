@@ -17,6 +17,7 @@ import errno
 import json
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,10 @@ __all__ = ["FileFeed", "FileSettings", "Row", "read_rows"]
 
 BYTES_AT_MOST = 4 * 1024 * 1024
 ROWS_AT_MOST = 10_000
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""Python would also take ``1_000``, and the digits of every script."""
 
 Format = Literal["csv", "json", "jsonl"]
 Values = dict[str, object]
@@ -162,7 +167,10 @@ class FileFeed(Feed[FileSettings]):
             raise InvalidInput("file-row", f"{key} is not a number")
         if not (math.isfinite(value) and abs(value) <= SECONDS_ABSURD):
             raise InvalidInput("file-row", f"{key} is not within ten years")
-        return self._t0 + timedelta(seconds=value)
+        try:
+            return self._t0 + timedelta(seconds=value)
+        except OverflowError:
+            raise InvalidInput("time-absurd", f"{key} from t0 is no year of ours") from None
 
     def _refuse(self, row: Row, error: GridawareError) -> None:
         located = InvalidInput(error.code, f"line {row.line}: {error.message}", line=row.line)
@@ -298,12 +306,10 @@ def _csv_value(name: str, content: str) -> object:
     """A cell as JSON would have it; what is not is left as text, and refused where it is used."""
     if name in {"cancel", "open_end"}:
         return {"true": True, "false": False}.get(content.lower(), content)
-    kind = int if name in {"revision", "priority"} else float
-    if name in {"revision", "priority", "t_s", "start_s"} or name in TARGETS:
-        try:
-            return kind(content)
-        except ValueError:
-            return content
+    if name in {"revision", "priority"} and _WHOLE.fullmatch(content):
+        return int(content)
+    if (name in {"t_s", "start_s"} or name in TARGETS) and _NUMBER.fullmatch(content):
+        return float(content)
     return content
 
 

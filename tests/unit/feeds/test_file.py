@@ -134,6 +134,36 @@ def test_absolute_times_and_another_origin(
     assert ids(feed) == ["a", "b"]
 
 
+def test_an_origin_at_the_end_of_all_years_refuses_its_rows_alone(
+    opened: Callable[..., Any], tmp_path: Path, refusals: Refusals
+) -> None:
+    path = written(tmp_path / "late.jsonl", json.dumps(ROW))
+    feed = opened("file", path=str(path), t0="9999-12-31T23:59:59Z")
+    assert ids(feed) == []
+    assert [error.code for error, _ in refusals] == ["time-absurd"]
+
+
+@pytest.mark.parametrize("number", ["4_0", "\u0664\u0660", "inf", "nan", "0x28", "40,0", "1e999"])
+def test_a_cell_that_is_a_number_to_python_alone_is_none(
+    opened: Callable[..., Any], clock: ManualClock, tmp_path: Path, refusals: Refusals, number: str
+) -> None:
+    path = written(tmp_path / "day.csv", f't_s,id,duration,limit_kw\n5,a,PT45S,"{number}"\n')
+    feed = opened("file", path=str(path))
+    clock.advance(10)
+    assert ids(feed) == []
+    assert [error.code for error, _ in refusals] in (["target-type"], ["target-not-finite"])
+
+
+@pytest.mark.parametrize("number", ["40", "+40.", "4e1", " 40.0 "])
+def test_a_cell_is_a_number_however_a_spreadsheet_writes_it(
+    opened: Callable[..., Any], clock: ManualClock, tmp_path: Path, number: str
+) -> None:
+    path = written(tmp_path / "day.csv", f"t_s,id,duration,limit_kw\n5,a,PT45S,{number}\n")
+    feed = opened("file", path=str(path))
+    clock.advance(10)
+    assert [signal.request.target.value for signal in feed.poll()] == [40e3]
+
+
 def test_a_changed_file_is_read_again_and_a_lost_row_cancels_nothing(
     opened: Callable[..., Any], clock: ManualClock, tmp_path: Path
 ) -> None:
