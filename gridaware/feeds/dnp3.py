@@ -84,6 +84,7 @@ class Dnp3(Feed[Dnp3Settings]):
         self._closing = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._emit: Callable[[Signal], object] | None = None
+        self._written: dict[str, Signal] = {}
         self.port: int | None = None
         """Where it listens, once it does."""
 
@@ -106,8 +107,10 @@ class Dnp3(Feed[Dnp3Settings]):
         self._closing.set()
 
     def standing(self) -> Sequence[Signal]:
-        """Nothing: a master writes, and is read back."""
-        return ()
+        """The limit and the emergency that stand, as they were written since the process began."""
+        at = self.context.clock.wall()
+        kept = [(key, kept_limit(self.context.memory, key)) for key in tuple(self._written)]
+        return [self._written[key] for key, limit in kept if limit.is_active(at)]
 
     def can_tell(self) -> bool:
         """Always: its points say what is in force."""
@@ -178,6 +181,7 @@ class Dnp3(Feed[Dnp3Settings]):
         try:
             receipt = emit(signal)
             after.keep(self.context.memory, key)
+            self._written[key] = signal
         except InvalidInput:
             return Refusal.OUT_OF_RANGE
         except GridawareError as error:

@@ -208,3 +208,11 @@ def test_a_host_that_was_not_named_is_hung_up_on(memory: FeedMemory) -> None:
         made.master.write_limit(840)
     assert made.signals == []
     made.end()
+
+
+def test_a_test_by_hand_finds_what_was_written_and_not_what_was_released(site: Site) -> None:
+    site.master.write_limit(840)
+    site.master.latch(True)
+    assert [s.source_id for s in site.feed.standing()] == ["limit-1", "emergency-1"]
+    site.master.write_limit(1000)
+    assert [s.source_id for s in site.feed.standing()] == ["emergency-1"]

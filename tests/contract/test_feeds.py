@@ -5,12 +5,15 @@ A kind's rig says how its grid side speaks. A kind in the registry without a rig
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+import requests
 from feed_rigs import NOW, RIGS, SECRET, Rig, Said
+from feed_rigs.pages import StubPage
 
 from gridaware.clock import ManualClock
+from gridaware.domain.errors import TimedOut
 from gridaware.domain.event import event_id_of
 from gridaware.domain.eventjson import event_to_json
 from gridaware.domain.fixes import FIXES
@@ -166,3 +169,62 @@ def test_silence_is_no_signal_and_no_failure(rig: Rig) -> None:
         rig.clock.advance(600)
     assert rig.running.health.now().failures == 0
     assert rig.refused == []
+
+
+WAITS_FOR_NOBODY = {"dnp3", "dsx", "file", "mapped", "mqtt", "schedule", "webhook"}
+"""Their grid side speaks up by itself; the listener cuts off who drips (test_http_listener.py)."""
+
+
+def test_a_slow_grid_side_is_a_failure_with_a_reason_and_takes_nothing_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User case 9; corner case 8. That the deadline is kept holds test_feeds_live.py."""
+    rig.say(Said("a"))
+    (before,) = day(rig.heard())
+    assert before.request is not None
+    good = rig.clock.wall()
+    waited = 0
+
+    def late(*_: object, **__: object) -> NoReturn:
+        nonlocal waited
+        waited += 1
+        raise TimedOut("answer-too-late", "it did not answer in time")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests.Session, "request", late)
+        patched.setattr(StubPage, "read", late)
+        for _ in range(3):
+            rig.clock.advance(120)
+            rig.heard()
+    assert (waited == 0) is (rig.kind in WAITS_FOR_NOBODY)
+    if waited:
+        health = rig.running.health.now()
+        assert (health.state, health.reason_code) == ("failing", "answer-too-late")
+        # A page may serve for a while after it was read.
+        assert health.last_good_at is not None
+        assert good <= health.last_good_at < rig.clock.wall()
+        lag = rig.clock.wall() - health.last_good_at
+        assert health.lag_seconds == lag.total_seconds()
+    rig.clock.advance(120)
+    assert {(s.source_id, s.request and s.request.target) for s in day(rig.heard())} == {
+        (before.source_id, before.request.target)
+    }
+
+
+HEARS_ONLY = {"mapped", "webhook"}
+"""Nothing stands with what is pushed: control has what was said. A map may name a list to poll."""
+
+
+def test_a_test_by_hand_finds_what_stands_and_hands_nothing_over(rig: Rig) -> None:
+    rig.say(Said("a"))
+    (heard,) = day(rig.heard())
+    before, feed = len(rig.signals), rig.running.feed
+    if rig.kind in HEARS_ONLY:
+        assert isinstance(feed, Hears | Hooks)
+        return
+    assert isinstance(feed, Polls | Listens)
+    for _ in range(2):
+        found = feed.poll() if isinstance(feed, Polls) else feed.standing()
+        asked = {(s.source_id, s.revision, s.request and s.request.target) for s in found}
+        assert (heard.source_id, heard.revision, heard.request and heard.request.target) in asked
+    assert len(rig.signals) == before
