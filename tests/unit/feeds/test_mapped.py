@@ -140,6 +140,17 @@ def test_a_revision_beyond_all_numbers_is_refused_alone(
     assert [error.code for error, _ in refusals] == ["revision-range"]
 
 
+@pytest.mark.parametrize("said_so", ["true", 1, "yes", [True, "true"], {"is": True}])
+def test_an_event_that_may_be_taken_back_is_not_acted_on(
+    leap: Any, refusals: list[tuple[GridawareError, str]], said_so: object
+) -> None:
+    said = json.loads(data("leap"))
+    said["meter_dispatches"][0]["timeslots"][2]["cancelled"] = said_so
+    signals = leap.hook(push(json.dumps(said).encode(), x_api_key=SECRET)).signals
+    assert [s.source_id for s in signals] == ["ev-1", "ev-2", "ev-4"]
+    assert [error.code for error, _ in refusals] == ["flag-type"]
+
+
 def test_a_list_of_a_million_events_is_refused_before_it_is_walked(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
