@@ -100,6 +100,20 @@ class Heard:
             for key, (event, revision, digest, end, taken) in self._asks.items()
         }
 
+    def free(self, key: str, now: datetime) -> str:
+        """The name to ask under: ``key``, or a next one where that was taken back or is over.
+
+        Control begins nothing again under a name that is closed.
+        """
+        name, number = key, 0
+        while name in self._asks:
+            _, _, _, end, taken = self._asks[name]
+            if not taken and (end is None or _time(end) > now):
+                break
+            number += 1
+            name = source_id(key, f"r{number}")
+        return name
+
     def ask(self, key: str, event: str, request: EventRequest) -> int:
         """Note what an event asks; returns its revision."""
         digest = _digest_of(request)

@@ -327,6 +327,36 @@ def test_a_vanished_control_is_cancelled_after_two_whole_walks_a_minute_apart(
     assert request(gone["A2"])
 
 
+def test_a_control_that_comes_back_after_all_is_asked_under_another_name(
+    server: DerServer, site: Sites
+) -> None:
+    # Control begins nothing again under a name that was taken back.
+    add(server, "A1", start=0, created=T0)
+    ours = site()
+    first = ours.poll()["A1"]
+    server.remove_control("A1")
+    ours.poll(30)
+    assert ours.poll(60)["A1"].request is None
+    add(server, "A1", start=0, created=T0)
+    ours.clock.advance(30)
+    (second,) = [signal for signal in ours.feed.poll() if signal.request is not None]
+    assert (second.source_id, second.revision) == (f"{first.source_id}.r1", 0)
+    assert request(second) == request(first)
+    ours.restart()
+    assert second.source_id in {signal.source_id for signal in ours.feed.poll()}
+
+
+def test_a_control_that_is_lengthened_after_its_end_is_asked_under_another_name(
+    server: DerServer, site: Sites
+) -> None:
+    add(server, "A1", start=0, seconds=60)
+    ours = site()
+    first = ours.poll()["A1"]
+    assert ours.poll(90) == {}
+    server.change_control("A1", seconds=3600)
+    assert ours.poll(30)["A1"].source_id == f"{first.source_id}.r1"
+
+
 def test_a_server_that_forgot_us_cancels_nothing(server: DerServer, site: Sites) -> None:
     add(server, "A1", start=0)
     ours = site()

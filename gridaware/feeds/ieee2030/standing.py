@@ -266,7 +266,7 @@ class Standing:
                 continue
             if end > now:
                 parts = (OFF,) if piece.bears_on == OFF else ()
-                key = source_id(piece.control, *parts)
+                key = self._heard.free(source_id(piece.control, *parts), now)
                 yield key, _Asked(piece.control, request, control.raw)
 
     def _window(self, name: str, control: Control, server_now: float) -> Window | None:
@@ -301,9 +301,6 @@ class Standing:
             if name in self.listed and name not in self._unclear:
                 self._heard.forget_event(name)
             return None
-        asks, period = self._heard.asks(), 1
-        while (ask := asks.get(source_id(name, period))) is not None and ask.taken_back:
-            period += 1
         request = EventRequest(
             start=self._heard.meet(name, now),
             end=None,
@@ -311,7 +308,7 @@ class Standing:
             priority=DEFAULT_PRIORITY + program.primacy,
             immediate=True,
         )
-        return source_id(name, period), _Asked(name, request, default.raw)
+        return self._heard.free(name, now), _Asked(name, request, default.raw)
 
     def _holds(self, ask: Ask, gone: Sequence[str]) -> bool:
         """Whether what is no longer asked stands for all that, because it is unclear why."""
