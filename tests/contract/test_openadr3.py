@@ -315,6 +315,27 @@ def test_olp_42_a_deleted_event_is_cancelled_after_two_reads_a_minute_apart(
     assert (again.request, again.revision) == (None, 1)
 
 
+def test_an_event_that_is_changed_after_it_was_cancelled_or_over_is_another_to_control(
+    vtn: Vtn, site: Sites
+) -> None:
+    # Control begins nothing again under a name that is closed.
+    program = vtn.add_program("dr")
+    event = vtn.add_event(program, level())
+    ours = site()
+    (first,) = ours.poll()
+    for number, window in enumerate(("2026-11-30T16:00:00Z", "2026-11-30T18:00:00Z"), 1):
+        ours.clock.advance(2 * 3600)  # what was asked is over
+        vtn.change_event(event["id"], level(start=window, duration="PT1H"))
+        (next_one,) = [signal for signal in ours.poll() if signal.request is not None]
+        assert (next_one.source_id, next_one.revision) == (f"{first.source_id}.r{number}", 0)
+    vtn.change_event(event["id"], level(start="0001-01-01", duration="PT0S"))
+    (gone,) = ours.poll(5)
+    assert (gone.source_id, gone.request) == (next_one.source_id, None)
+    vtn.change_event(event["id"], level(start="2026-11-30T18:30:00Z", duration="PT1H"))
+    (again,) = [signal for signal in ours.poll(5) if signal.request is not None]
+    assert again.source_id == f"{first.source_id}.r3"
+
+
 def test_olp_92_an_empty_list_from_a_restarted_server_cancels_nothing(
     vtn: Vtn, site: Sites
 ) -> None:

@@ -94,7 +94,7 @@ class Standing:
         heard = self._heard
         cancelled = set(gone)
         readings = {n: r for n, r in self.readings.items() if n not in cancelled}
-        asks = asks_of(readings, now)
+        asks = {heard.free(key, now): each for key, each in asks_of(readings, now).items()}
         events = {key: ask.event for key, ask in heard.asks().items()}
         signals = []
         for key, asked in asks.items():
@@ -108,7 +108,7 @@ class Standing:
             over = ask.end is not None and ask.end <= now
             if key in asks or over:
                 continue
-            if not ask.taken_back and self._stands(key, ask, readings, cancelled):
+            if not ask.taken_back and self._stands(key, ask, readings, cancelled, now):
                 continue
             heard.take_back(key)  # which is its next revision
             revision = ask.revision + (not ask.taken_back)
@@ -172,7 +172,12 @@ class Standing:
         self._context.refuse(error, text[:RAW_AT_MOST])
 
     def _stands(
-        self, key: str, ask: Ask, readings: Mapping[str, EventReading], cancelled: set[str]
+        self,
+        key: str,
+        ask: Ask,
+        readings: Mapping[str, EventReading],
+        cancelled: set[str],
+        now: datetime,
     ) -> bool:
         """Whether what is no longer asked holds for all that, because it is unclear why."""
         if ask.event in cancelled:
@@ -187,7 +192,7 @@ class Standing:
             for part in reading.parts
             if part.meaning.disposition is Disposition.REFUSED and part.meaning.code not in _CLEAR
         )
-        return any(key == source_id(ask.event, name) for name in unclear)
+        return any(key == self._heard.free(source_id(ask.event, name), now) for name in unclear)
 
 
 def _name(raw: object) -> str | None:

@@ -131,14 +131,16 @@ def test_a_memory_that_cannot_be_written_hides_no_signal() -> None:
     assert told == ["feed-memory-unwritable"]
 
 
-def test_a_cancelled_event_that_is_listed_again_is_the_next_revision() -> None:
+def test_a_cancelled_event_that_is_listed_again_is_asked_under_another_name() -> None:
     at = standing()
     name = event_name("good", "2026-11-30T13:00:00Z")
     step(at, [GOOD])
     taken = step(at, [], name, minutes=2)
     assert {(s.revision, s.request) for s in taken.values()} == {(1, None)}
     again = step(at, [GOOD], minutes=3)
-    assert {s.revision for s in again.values()} == {2}
+    # Control begins nothing again under the name that was taken back.
+    told = {s.source_id: (s.revision, s.request is None) for s in again.values()}
+    assert told == {key: (1, True) for key in taken} | {f"{key}.r1": (0, False) for key in taken}
 
 
 def test_an_event_moved_into_the_past_is_taken_back() -> None:
