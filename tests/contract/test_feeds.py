@@ -3,6 +3,7 @@
 A kind's rig says how its grid side speaks. A kind in the registry without a rig fails the suite.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -116,6 +117,38 @@ def test_revisions_keep_their_number_in_whatever_order_they_come(rig: Rig) -> No
     told = [(s.revision, s.request.target.value) for s in day(rig.heard()) if s.request]
     assert told == [(2, 0.2), (0, 0.4), (1, 0.3)]
     assert len({s.source_id for s in day(rig.heard())}) == 1
+
+
+def test_an_older_word_that_comes_after_a_newer_changes_nothing(rig: Rig) -> None:
+    if not rig.orders_words:
+        pytest.skip("its messages carry a revision, or no order: what is said last stands")
+    rig.say(Said(revision=2))
+    said = day(rig.heard()).copy()
+    rig.clock.advance(120)
+    rig.say_older(Said(value=10))
+    assert day(rig.heard()) == said
+    assert [s.request is not None for s in said] == [True]
+
+
+def test_the_order_in_which_events_are_said_changes_nothing_of_them(
+    rig: Rig, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = type(rig)(ManualClock(NOW), tmp_path_factory.mktemp("other"))
+    first, second = Said("a"), Said("b")
+    asked = []
+    for each, events in ((rig, (first, second)), (other, (second, first))):
+        each.prepare(first, second)
+        each.say(*events)
+        heard = day(each.heard())
+        asked.append(
+            {
+                each.name_of(s)[0]: replace(s.request, immediate=False)
+                for s in heard
+                if s.request is not None
+            }
+        )
+    assert asked[0] == asked[1]
+    assert set(asked[0]) == {"a", "b"}
 
 
 def test_a_garbled_message_spoils_no_other_and_is_refused_with_advice(rig: Rig) -> None:

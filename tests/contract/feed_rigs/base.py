@@ -52,6 +52,8 @@ class Rig:
     """It tells its grid side without a setting that says whom."""
     is_pushed = False
     """After a restart its grid side has to say everything again."""
+    orders_words = False
+    """Its messages say, by other than a revision, which of two is the newer."""
 
     def __init__(self, clock: ManualClock, folder: Path) -> None:
         self.clock = clock
@@ -72,6 +74,13 @@ class Rig:
 
     def say_raw(self, message: bytes) -> None:
         """Say something that is no event."""
+        raise NotImplementedError
+
+    def prepare(self, *events: Said) -> None:
+        """Decide when events are to be, where what is said first is to be first."""
+
+    def say_older(self, event: Said) -> None:
+        """Say something of the time of an event that is older than all that was said."""
         raise NotImplementedError
 
     def open(self) -> RunningFeed:

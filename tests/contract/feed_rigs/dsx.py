@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ FIRST = (10, 50)
 """Minutes after 14:00Z: of two targets for one time the newer would replace the older."""
 
 
+def text_of(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
 class Link:
     """Takes the place of a connection: what is said is heard at once."""
 
@@ -29,6 +33,7 @@ class DsxRig(Rig):
     is_pushed = True
     asks_for_anything = False
     numbers_revisions = False
+    orders_words = True
     says_priority = False
     begins_at_once = True
     """A target begins at the earliest when it was said: what is past is past."""
@@ -62,20 +67,28 @@ class DsxRig(Rig):
     def name_of(self, signal: Signal) -> str:
         return self.names[signal.source_id[:36]]
 
-    def say(self, *events: Said) -> None:
+    def prepare(self, *events: Said) -> None:
         for event in events:
             if event not in self.messages:
                 count = len(self.messages)
-                begin, end = FIRST if count == 0 else (48 + 2 * count, 50 + 2 * count)
-                said = str(uuid.uuid4())
-                self.names[said] = event.name
-                start, stop = (
-                    (NOW + timedelta(minutes=m)).isoformat().replace("+00:00", "Z")
-                    for m in (begin, end)
-                )
-                target = load_target(4000, start=start, end=stop, tags=["main-a"])
-                self.messages[event] = self.isv.message([target], id=said)
+                times = FIRST if count == 0 else (48 + 2 * count, 50 + 2 * count)
+                self.messages[event] = self.message(event, times)
+
+    def message(self, event: Said, times: tuple[int, int], **otherwise: str) -> bytes:
+        said = str(uuid.uuid4())
+        self.names[said] = event.name
+        start, stop = (text_of(NOW + timedelta(minutes=m)) for m in times)
+        target = load_target(100 * event.value, start=start, end=stop, tags=["main-a"])
+        return self.isv.message([target], id=said, **otherwise)
+
+    def say(self, *events: Said) -> None:
+        for event in events:
+            self.prepare(event)
             self.say_raw(self.messages[event])
+
+    def say_older(self, event: Said) -> None:
+        before = text_of(NOW - timedelta(minutes=1))
+        self.say_raw(self.message(event, FIRST, time=before))
 
     def say_raw(self, message: bytes) -> None:
         self.link.say(MqttMessage(self.isv.topic, message, retained=False))

@@ -18,6 +18,7 @@ class Ieee2030Rig(Rig):
     kind = "ieee2030"
     asks_for_anything = False
     numbers_revisions = False
+    orders_words = True
     tells_unasked = True
 
     def __init__(self, clock: ManualClock, folder: Path) -> None:
@@ -50,6 +51,13 @@ class Ieee2030Rig(Rig):
                 self.program, mrid, start=start, watts=100_000.0, created=start - 900,
                 description=event.name,
             )  # fmt: skip
+
+    def say_older(self, event: Said) -> None:
+        start = int(NOW.timestamp()) + 600
+        self.server.add_control(
+            self.program, "B0", start=start, watts=50_000.0, created=start - 1800,
+            description=event.name,
+        )  # fmt: skip
 
     def say_raw(self, message: bytes) -> None:
         query = {"token": str(self.running.memory.get("callback"))}

@@ -13,7 +13,7 @@ from gridaware.domain.errors import GridawareError
 from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.signal import Signal
 from gridaware.feeds.kind import Polls
-from gridaware.sim.grid.vtn2 import DrEvent, Vtn2
+from gridaware.sim.grid.vtn2 import DrEvent, DrSignal, Vtn2
 
 
 def decided(signal: Signal, status: str, at: datetime) -> FeedReport:
@@ -39,6 +39,7 @@ class OpenAdr2bRig(Rig):
     kind = "openadr2b"
     asks_for_anything = False
     numbers_revisions = False
+    orders_words = True
     tells_unasked = True
 
     def __init__(self, clock: ManualClock, folder: Path) -> None:
@@ -58,8 +59,14 @@ class OpenAdr2bRig(Rig):
     def say(self, *events: Said) -> None:
         for event in events:
             start = "2026-11-30T08:10:00-06:00"
-            self.standing[event.name] = DrEvent(event.name, start, priority=2)
+            self.standing[event.name] = DrEvent(
+                event.name, start, modification=event.revision, priority=2
+            )
         self.vtn.say(*self.standing.values())
+
+    def say_older(self, event: Said) -> None:
+        signals = [DrSignal(intervals=[("PT1H", 1)])]
+        self.vtn.say(DrEvent(event.name, "2026-11-30T08:10:00-06:00", signals=signals, priority=2))
 
     def say_raw(self, message: bytes) -> None:
         feed = self.running.feed

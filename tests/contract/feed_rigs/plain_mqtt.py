@@ -21,6 +21,7 @@ class PlainMqttRig(Rig):
     kind = "mqtt"
     is_pushed = True
     numbers_revisions = False
+    orders_words = True
     says_priority = False
 
     def settings(self) -> dict[str, object]:
@@ -52,6 +53,11 @@ class PlainMqttRig(Rig):
             text = json.dumps(said)
             self.names[text] = event.name
             self.say_raw(text.encode())
+
+    def say_older(self, event: Said) -> None:
+        now, self.sequence = self.sequence, self.sequence - 2
+        self.say(event)
+        self.sequence = now
 
     def say_raw(self, message: bytes) -> None:
         self.link.say(MqttMessage("grid/limit", message, retained=False))
