@@ -140,7 +140,7 @@ def test_a_cancelled_event_that_is_listed_again_is_asked_under_another_name() ->
     again = step(at, [GOOD], minutes=3)
     # Control begins nothing again under the name that was taken back.
     told = {s.source_id: (s.revision, s.request is None) for s in again.values()}
-    assert told == {key: (1, True) for key in taken} | {f"{key}.r1": (0, False) for key in taken}
+    assert told == dict.fromkeys(taken, (1, True)) | {f"{key}.r1": (0, False) for key in taken}
 
 
 def test_an_event_moved_into_the_past_is_taken_back() -> None:
