@@ -3,9 +3,12 @@
 A kind's rig says how its grid side speaks. A kind in the registry without a rig fails the suite.
 """
 
+import json
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 import pytest
@@ -18,9 +21,11 @@ from gridaware.domain.errors import TimedOut
 from gridaware.domain.event import event_id_of
 from gridaware.domain.eventjson import event_to_json
 from gridaware.domain.fixes import FIXES
+from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventKind, Quantity, Signal, TargetSpec
 from gridaware.feeds import FEED_KINDS
 from gridaware.feeds.kind import Feed, Hears, Hooks, Listens, Polls, Tells
+from gridaware.feeds.runner import FeedRunner
 
 
 @pytest.fixture(params=FEED_KINDS.names())
@@ -242,6 +247,40 @@ def test_a_slow_grid_side_is_a_failure_with_a_reason_and_takes_nothing_back(
     assert {(s.source_id, s.request and s.request.target) for s in day(rig.heard())} == {
         (before.source_id, before.request.target)
     }
+
+
+def test_a_grid_side_that_hangs_delays_no_other_feed_and_does_not_hold_up_the_end(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User case 9. What happens is waited for; 30 s only bound a failing test."""
+    if rig.kind in WAITS_FOR_NOBODY:
+        pytest.skip("it asks nobody")
+    asked, answer, answered = (threading.Event() for _ in range(3))
+
+    def hang(*_: object, **__: object) -> NoReturn:
+        asked.set()
+        answer.wait(30)
+        answered.set()
+        raise requests.ConnectionError
+
+    monkeypatch.setattr(requests.Session, "request", hang)
+    other = RIGS["file"](rig.clock, tmp_path)
+    heard: SimpleQueue[Signal] = SimpleQueue()
+    runner = FeedRunner(rig.clock, heard.put, lambda *what: None, lambda *what: None)
+    runner.start()
+    try:
+        runner.add(rig.running.spec, NOW)
+        assert asked.wait(30)
+        settings = json.dumps({**other.settings(), "poll_seconds": 0.2})
+        runner.add(FeedSpec("other", "file", "emergency", settings_json=settings), NOW)
+        for name in ("a", "b"):
+            other.say(Said(name))
+            assert heard.get(timeout=30).source_id == name
+    finally:
+        runner.stop()
+        assert not answered.is_set()
+        answer.set()
+    assert heard.empty()
 
 
 HEARS_ONLY = {"mapped", "webhook"}
