@@ -8,36 +8,31 @@ from typing import Any
 
 import pytest
 from mutate import fewer, hang_guard, mutants
+from said import UNITS, at
 
 from gridaware.clock import ManualClock
 from gridaware.domain.errors import GridawareError
-from gridaware.domain.signal import Quantity, Signal
+from gridaware.domain.signal import Signal
 from gridaware.feeds.kind import FeedContext
 from gridaware.feeds.mqtt import MqttMessage
 from gridaware.feeds.plain_mqtt import PlainMqtt, PlainMqttSettings
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
 TOPIC, PRESENCE = "grid/limit", "grid/presence"
-WORDS = {
-    "limit_kw": (Quantity.LIMIT_WATTS, 1e3),
-    "reduce_kw": (Quantity.REDUCTION_WATTS, 1e3),
-    "reduce_percent": (Quantity.REDUCTION_FRACTION, 1e-2),
-    "limit_percent_of_baseline": (Quantity.LIMIT_FRACTION, 1e-2),
-}
 COUNT = fewer(4)
 MADE_ANEW = 200
 """Messages that one feed hears: its sequence only rises."""
 
 
-def text_of(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")
+def text_of(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def drawn_message(drawn: random.Random, now: datetime, sequence: int) -> dict[str, object]:
     """A message as a sender may well write it."""
     if drawn.random() < 0.2:
         return {"sequence": sequence, "release": True}
-    word = drawn.choice(list(WORDS))
+    word = drawn.choice(list(UNITS))
     said: dict[str, object] = {"sequence": sequence, word: drawn.choice((0, 12.5, 40, 100))}
     until = now + timedelta(minutes=drawn.choice((5, 60, 300)))
     said["valid_until"] = text_of(until)
@@ -95,15 +90,15 @@ def check_said(site: Site, body: bytes, signal: Signal) -> None:
         site.limited = False
         return
     site.limited = True
-    (word,) = set(values) & set(WORDS)
-    quantity, unit = WORDS[word]
+    (word,) = set(values) & set(UNITS)
+    quantity, unit = UNITS[word]
     assert request.target.quantity is quantity
     assert request.target.value == pytest.approx(values[word] * unit, rel=1e-12, abs=0)
     assert request.kind == values.get("kind", "live")
-    assert request.end == datetime.fromisoformat(values["valid_until"])
+    assert request.end == at(values["valid_until"])
     assert request.end > now
     if "start" in values:
-        assert request.start == datetime.fromisoformat(values["start"])
+        assert request.start == at(values["start"])
     else:
         assert request.start <= now  # from now on, or from when it began
     assert set(values) <= {"sequence", "valid_until", "start", "release", "kind", word}
