@@ -98,6 +98,7 @@ _FEEDS = {
     "advisory-window": "Look at what the feed's source publishes.",
     "secret-reference": "Write `env:NAME` or `file:/absolute/path`; never the secret itself.",
     "secret-exposed": "Run `chmod 600` on the file: nobody but its owner may read it.",
+    "secret-not-text": "Write the password or key alone into it, as one line of UTF-8.",
     "secret-short": "Use at least 16 random bytes, such as from `openssl rand -hex 32`.",
     "cron-malformed": "Write five fields: minute, hour, day, month, weekday.",
     "cron-day-ambiguous": "Restrict the day of the month or the weekday, not both: cron programs "
@@ -114,6 +115,7 @@ _FEEDS = {
     "file-header": "Start the CSV with a line of column names, each once.",
     "file-row": "Correct that row; the others are not affected.",
     "extra-missing": "Install the extra that is named, into the environment of control.",
+    "mqtt-topics": "Give `topic`, `presence_topic` and `status_topic` a topic each.",
     "mqtt-url": "Write the address as mqtts://host:8883, or mqtt://127.0.0.1:1883.",
     "mqtt-insecure": "Use mqtts, or set `allow_insecure` if nobody else is on that network.",
     "mqtt-certificate": "Check the path, and that the file is a certificate in PEM.",
@@ -144,8 +146,8 @@ _FEEDS = {
     "tell-unreachable": "Look at whether the status URL answers.",
     "tell-overflow": "Look at whether the status URL answers.",
     "peer-unreachable": "Check the URL, the network, and whether the server behind it runs.",
-    "peer-certificate": "Compare `ca_file` with who signed the server's certificate, the host in the "
-    "URL with its names, and our certificate with what the server accepts.",
+    "peer-certificate": "Compare `ca_file` with who signed the server's certificate, the host in "
+    "the URL with its names, and our certificate with what the server accepts.",
     "client-certificate": "Give the paths of a PEM certificate and of its key, without a password.",
     "answer-too-large": "Check that the URL is the right one.",
     "answer-too-late": "Check the network and the server behind the URL.",

@@ -94,10 +94,12 @@ class Dnp3(Feed[Dnp3Settings]):
         Raises:
             Unavailable: the address cannot be listened on (``dnp3-unreachable``).
         """
+        from dnp3.transport_io.channel import ChannelError
+
         self._emit = emit
         try:
             asyncio.run(self._serve(heard))
-        except OSError as error:
+        except (OSError, ChannelError) as error:
             raise Unavailable("dnp3-unreachable", f"{self.settings.host}: {error}") from error
         finally:
             self._emit = self._loop = None

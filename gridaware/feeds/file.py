@@ -56,7 +56,7 @@ class FileSettings(PolledSettings):
     """Settings of a file feed."""
 
     poll_seconds: float = Field(default=1.0, ge=0.2, le=3600)
-    path: str = Field(min_length=1, max_length=1000)
+    path: str = Field(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")
     format: Format | None = None
     """By the file's ending where unset."""
     t0: AwareDatetime | None = None

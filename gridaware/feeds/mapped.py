@@ -40,7 +40,7 @@ from gridaware.feeds.kind import (
     row_of,
 )
 from gridaware.feeds.rate import Bucket
-from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
+from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret, read_secret_text
 from gridaware.feeds.tell import check_status_url, check_told
 
 __all__ = ["MappedFeed", "MappedSettings"]
@@ -86,7 +86,7 @@ class MappedFeed(Feed[MappedSettings]):
         self._secrets = [read_secret(reference) for reference in settings.secrets]
         if self._map.auth.scheme != "none" and not self._secrets:
             raise ConfigError("signature-no-secret", "the map's sender needs a secret")
-        self._key = None if settings.api_key is None else read_secret(settings.api_key)
+        self._key = None if settings.api_key is None else read_secret_text(settings.api_key)
         if self._map.fetch is not None and self._key is None:
             raise ConfigError("map-key-missing", "the map's list is polled with an api_key")
         if settings.status_prefix is not None:
@@ -132,7 +132,7 @@ class MappedFeed(Feed[MappedSettings]):
         answer = exchange(
             "GET",
             self.settings.fetch_url or fetch.url,
-            headers={fetch.header: self._key.decode("utf-8"), "Accept": "application/json"},
+            headers={fetch.header: self._key, "Accept": "application/json"},
             answer_bytes_at_most=POLL_BYTES_AT_MOST,
         )
         if answer.status != 200:
@@ -162,7 +162,7 @@ class MappedFeed(Feed[MappedSettings]):
         if not str(known[2]).startswith(prefix):
             raise Refused("tell-elsewhere", "the event's call-back is not one of the aggregator's")
         at = report.at.isoformat().replace("+00:00", "Z")
-        key = {} if self._key is None else {"Authorization": f"Bearer {self._key.decode('utf-8')}"}
+        key = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         answer = exchange(
             "POST",
             known[2],

@@ -86,7 +86,8 @@ class MqttLink:
             said once and not retained.
 
     Raises:
-        ConfigError: the URL is wrong, or paho-mqtt is not installed (``extra-missing``).
+        ConfigError: the URL is wrong, a certificate cannot be used (``mqtt-certificate``), or
+            paho-mqtt is not installed (``extra-missing``).
     """
 
     def __init__(
@@ -100,6 +101,8 @@ class MqttLink:
     ) -> None:
         check_mqtt_url(settings)
         _paho()
+        if urlsplit(settings.url).scheme == "mqtts":
+            _tls(settings)  # what cannot be trusted is told at once
         self._settings = settings
         self._client_id = settings.client_id or client_id
         self._password = password

@@ -18,7 +18,7 @@ from datetime import datetime
 from pydantic import Field
 
 from gridaware.control.ports import FeedReport
-from gridaware.domain.errors import GridawareError, InvalidInput, Refused, Unavailable
+from gridaware.domain.errors import ConfigError, GridawareError, InvalidInput, Refused, Unavailable
 from gridaware.domain.eventjson import (
     TARGETS,
     instant,
@@ -29,7 +29,7 @@ from gridaware.domain.eventjson import (
 from gridaware.domain.signal import EventKind, EventRequest, Signal
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, Parsed, RefusedPart, row_of
 from gridaware.feeds.mqtt import MqttLink, MqttMessage, MqttSettings
-from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
+from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret_text
 from gridaware.feeds.standing_limit import kept_limit
 from gridaware.feeds.tell import status_body
 
@@ -115,12 +115,17 @@ class PlainMqtt(Feed[PlainMqttSettings]):
 
     def __init__(self, context: FeedContext, settings: PlainMqttSettings) -> None:
         super().__init__(context, settings)
-        password = None if settings.password is None else read_secret(settings.password)
+        said = (settings.topic, settings.presence_topic, settings.status_topic)
+        named = [topic for topic in said if topic is not None]
+        if len(set(named)) != len(named):
+            # A limit would be taken for a sign of life, or our status for a limit.
+            raise ConfigError("mqtt-topics", "two things are said on one topic")
+        password = None if settings.password is None else read_secret_text(settings.password)
         will = None if settings.status_topic is None else (settings.status_topic, _OFFLINE)
         self._link = MqttLink(
             settings,
             f"gridaware-{context.feed_id}",
-            password=None if password is None else lambda: password.decode("utf-8"),
+            password=None if password is None else lambda: password,
             will=will,
         )
         self._standing: tuple[Signal, ...] = ()

@@ -7,7 +7,7 @@ from pathlib import Path
 from gridaware.domain.errors import ConfigError
 from gridaware.feeds.plain_file import open_plain
 
-__all__ = ["REFERENCE_PATTERN", "read_secret"]
+__all__ = ["REFERENCE_PATTERN", "read_secret", "read_secret_text"]
 
 REFERENCE_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)$"
 BYTES_AT_LEAST = 16
@@ -40,6 +40,25 @@ def read_secret(reference: str) -> bytes:
             reference=reference,
         )
     return secret
+
+
+def read_secret_text(reference: str) -> str:
+    """The secret that ``reference`` names, where a protocol sends it as text.
+
+    Raises:
+        ConfigError: as :func:`read_secret`; or it is no line of UTF-8 (``secret-not-text``).
+    """
+    try:
+        text = read_secret(reference).decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
+        raise ConfigError(
+            "secret-not-text",
+            f"the secret {reference} is not one line of text",
+            reference=reference,
+        )
+    return text
 
 
 def _read_private(path: Path, reference: str) -> bytes:

@@ -123,7 +123,6 @@ def test_plain_mqtt_over_a_network_only_where_a_person_says_so() -> None:
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path, broker: Broker) -> None:
     url = broker.url.replace("mqtt:", "mqtts:")
-    link = MqttLink(MqttSettings(url=url, ca_file=str(tmp_path / "ca.pem")), "x")
     with pytest.raises(ConfigError) as caught:
-        link.serve((), lambda _: None, lambda: None)
+        MqttLink(MqttSettings(url=url, ca_file=str(tmp_path / "ca.pem")), "x")
     assert caught.value.code == "mqtt-certificate"

@@ -28,7 +28,7 @@ from gridaware.feeds.openadr3.reporting import Reporting
 from gridaware.feeds.openadr3.settings import OpenAdr3Settings, check_url
 from gridaware.feeds.openadr3.standing import Standing
 from gridaware.feeds.revisions import Heard
-from gridaware.feeds.secrets import read_secret
+from gridaware.feeds.secrets import read_secret_text
 from gridaware.feeds.vanish import Missing, cancelled_by
 
 __all__ = ["OpenAdr3"]
@@ -221,5 +221,5 @@ class OpenAdr3(Feed[OpenAdr3Settings]):
 def _credentials(settings: OpenAdr3Settings) -> Credentials | None:
     if settings.client_id is None or settings.client_secret is None:
         return None
-    secret = read_secret(settings.client_secret).decode("utf-8", "strict")
+    secret = read_secret_text(settings.client_secret)
     return Credentials(settings.client_id, secret, settings.scope, settings.token_url)
