@@ -25,7 +25,17 @@ from gridaware.domain.signal import EventKind, EventRequest, Signal
 from gridaware.feeds.ids import source_id
 from gridaware.feeds.kind import Disposition, FeedContext, FeedSettings, ParsedRow
 
-__all__ = ["Acting", "Asking", "Rule", "Standing", "advisory_row", "beyond", "rule_row", "step"]
+__all__ = [
+    "Acting",
+    "Asking",
+    "Outage",
+    "Rule",
+    "Standing",
+    "advisory_row",
+    "beyond",
+    "rule_row",
+    "step",
+]
 
 
 BLIND_POLLS = 3
@@ -142,6 +152,27 @@ def beyond(
     return value < edge if below else value > edge
 
 
+class Outage:
+    """Lets the first polls of an outage say what stands, and then shows the feed to be blind."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, int]] = set()
+        self._blind_polls = 0
+
+    def check(self, found: Sequence[Signal], failure: Unavailable | None) -> None:
+        """Accept what a poll found.
+
+        Raises:
+            Unavailable: ``failure``, where nothing stands, or what does was said often enough.
+        """
+        said = {(signal.source_id, signal.revision) for signal in found}
+        fresh = failure is None or not said <= self._said
+        self._blind_polls = 0 if fresh else self._blind_polls + 1
+        self._said = said
+        if failure is not None and (not found or self._blind_polls >= BLIND_POLLS):
+            raise failure
+
+
 class Acting:
     """The rules of one feed, and what each asked, kept over restarts. One thread at a time."""
 
@@ -153,8 +184,7 @@ class Acting:
         self._raw: dict[str, str] = {}
         self._told_held: set[str] = set()
         self._newest: dict[str, datetime] = {}
-        self._said: set[tuple[str, int]] = set()
-        self._blind_polls = 0
+        self._outage = Outage()
 
     def stands(self, rule: Rule) -> bool:
         """Whether a rule asks for something now."""
@@ -220,12 +250,7 @@ class Acting:
                     self._raw.get(name, ""),
                 )
             )
-        said = {(signal.source_id, signal.revision) for signal in found}
-        fresh = failure is None or not said <= self._said
-        self._blind_polls = 0 if fresh else self._blind_polls + 1
-        self._said = said
-        if failure is not None and (not found or self._blind_polls >= BLIND_POLLS):
-            raise failure
+        self._outage.check(found, failure)
         return found
 
     def _of(self, rule: Rule) -> Standing:

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from gridaware.domain.errors import Unavailable
 from gridaware.domain.signal import Signal
-from gridaware.feeds.conditions import BLIND_POLLS, Asking, beyond
+from gridaware.feeds.conditions import Asking, Outage, beyond
 from gridaware.feeds.ids import source_id
 from gridaware.feeds.kind import FeedContext
 from gridaware.feeds.series import Point, covering
@@ -241,8 +241,7 @@ class Asks:
         self._horizon = horizon
         kept = context.memory.get("asked")
         self._asked = _kept(kept, self._rules) if isinstance(kept, dict) else {}
-        self._said: set[tuple[str, int]] = set()
-        self._blind_polls = 0
+        self._outage = Outage()
         self._raw = ""
 
     def follow(self, points: Sequence[Point], raw: str) -> None:
@@ -284,12 +283,7 @@ class Asks:
             for each in asked
             if each.end > now
         ]
-        said = {(signal.source_id, signal.revision) for signal in found}
-        fresh = failure is None or not said <= self._said
-        self._blind_polls = 0 if fresh else self._blind_polls + 1
-        self._said = said
-        if failure is not None and (not found or self._blind_polls >= BLIND_POLLS):
-            raise failure
+        self._outage.check(found, failure)
         return found
 
     def held(self) -> list[str]:
