@@ -3,21 +3,28 @@
 import hashlib
 import hmac
 import json
+import shutil
+import tempfile
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 import requests
 
 from gridaware.clock import SystemClock
+from gridaware.feeds.ieee2030.identity import lfdi_of_file
 from gridaware.sim.grid import send_signed
 from gridaware.sim.grid.broker import Broker, Sender
+from gridaware.sim.grid.der_server import DerServer, TlsFiles
 from gridaware.sim.grid.dnp3_master import Dnp3Master
 from gridaware.sim.grid.dsx import Isv, load_target
 from gridaware.sim.grid.openleadr_vtn import OpenleadrVtn
 from gridaware.sim.grid.vtn3 import Vtn
+from gridaware.wiring.identity import issue, make_ca
 
 __all__ = ["SECRETS", "SIDES", "Place", "Published", "Side"]
 
@@ -32,6 +39,7 @@ SECRETS = {
 """Environment of control."""
 LISTED = 10
 POLL_SECONDS = 5.0
+SUBSCRIBED_SECONDS = 10.0
 LONG_SECONDS = 3600.0
 """Poll of a feed whose pushes are measured: no poll can be taken for a push."""
 
@@ -299,6 +307,49 @@ class Dnp3:
         """There is nothing to end."""
 
 
+class Ieee2030:
+    """A 2030.5 server over mutual TLS that lists ``LISTED`` controls, and notifies of changes."""
+
+    kind = "ieee2030"
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="gw-bench-"))
+        make_ca(self._folder, CLOCK)
+        self._device = issue(self._folder, "device", CLOCK)
+        own = issue(self._folder, "server", CLOCK, "controller")
+        self._server = DerServer(tls=TlsFiles(own.certificate, own.key, own.ca))
+        self._server.add_device(lfdi_of_file(str(self._device.certificate)))
+        self._program = self._server.add_program()
+
+    def settings(self, place: Place, feed_id: str) -> Mapping[str, Any]:
+        return {
+            "server_url": self._server.url,
+            "certificate_file": str(self._device.certificate),
+            "key_file": str(self._device.key),
+            "ca_file": str(self._device.ca),
+            "callback_url": f"{place.signals_url}/{feed_id}",
+            "poll_seconds": LONG_SECONDS,
+        }
+
+    def publish(self, number: int) -> Published:
+        waited = CLOCK.monotonic_seconds() + SUBSCRIBED_SECONDS
+        while not self._server.subscriptions and CLOCK.monotonic_seconds() < waited:
+            time.sleep(0.01)
+        start = int(datetime.fromisoformat(_window(number)[0]).timestamp())
+        mrid = f"A{number % LISTED}"
+        if number < LISTED:
+            self._server.add_control(self._program, mrid, start=start, seconds=1800, watts=1e5)
+        else:
+            self._server.change_control(mrid, start=start)
+        sent = CLOCK.monotonic_seconds()
+        self._server.notify(f"/derp/{self._program}/derc")
+        return Published(_at(sent), f"<start>{start}</start>")
+
+    def close(self) -> None:
+        self._server.close()
+        shutil.rmtree(self._folder)
+
+
 SIDES: Mapping[str, Callable[[], Side]] = {
     "webhook": Webhook,
     "mapped_webhook": Mapped,
@@ -309,5 +360,6 @@ SIDES: Mapping[str, Callable[[], Side]] = {
     "mqtt": PlainMqtt,
     "dsx_mqtt": DsxFlex,
     "dnp3": Dnp3,
+    "ieee2030_notified": Ieee2030,
 }
 """By the key of their figures."""
