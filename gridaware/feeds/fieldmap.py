@@ -271,7 +271,9 @@ def _matches(item: _Item, match: MatchMap | None) -> bool:
     if match is None:
         return False
     value = _found(item, match.path)
-    values = [v for v in (value if isinstance(value, list) else [value]) if v is not None]
+    if value is None:
+        return False
+    values = value if match.path.endswith("[]") and isinstance(value, list) else [value]
     # "true" is not true, nor is 1 to this: what says no such thing as the map's is not read as no.
     if not {type(v) for v in values} <= {type(yes) for yes in match.values}:
         raise InvalidInput("flag-type", f"{match.path} is of another type than in the map")
