@@ -25,6 +25,8 @@ __all__ = ["cancel_event", "ensure_reference", "move", "on_signal", "opt_out", "
 TOMBSTONES = 1024
 OPEN_EVENTS = 512
 """Events that may be open at once; a flood of them is refused, not stored."""
+OPEN_EVENTS_OF_FEED = 384
+"""Of one feed: whatever one sender says, another can still be heard."""
 
 
 def on_signal(turn: Turn, signal: Signal) -> None:
@@ -68,14 +70,24 @@ def _feed(turn: Turn, feed_id: str) -> FeedSpec | None:
     return turn.state.feeds.get(feed_id)
 
 
+def _crowd(turn: Turn, feed_id: str) -> str:
+    """Why no more events are taken from a feed now; empty where they are."""
+    senders = [t.event.feed_id for t in turn.state.events.values() if t.event.state.open]
+    if len(senders) >= OPEN_EVENTS:
+        return f"{OPEN_EVENTS} events are open already"
+    if senders.count(feed_id) >= OPEN_EVENTS_OF_FEED:
+        return f"{OPEN_EVENTS_OF_FEED} events of {feed_id} are open already"
+    return ""
+
+
 def _announce(
     turn: Turn, signal: Signal, asked: EventRequest, event_id: str, feed: FeedSpec
 ) -> None:
     if asked.end is not None and asked.end <= turn.now.wall:
         turn.refuse("event-over", f"the window of {event_id} ended before it was heard", event_id)
         return
-    if sum(t.event.state.open for t in turn.state.events.values()) >= OPEN_EVENTS:
-        turn.refuse("events-too-many", f"{OPEN_EVENTS} events are open already", event_id)
+    if crowd := _crowd(turn, signal.feed_id):
+        turn.refuse("events-too-many", crowd, event_id)
         return
     request = _within_authority(turn, asked, feed, signal, event_id)
     if request is None:

@@ -15,7 +15,7 @@ from gridaware.control.instructions import (
     TellFeed,
 )
 from gridaware.control.preview import preview
-from gridaware.control.signals import OPEN_EVENTS
+from gridaware.control.signals import OPEN_EVENTS, OPEN_EVENTS_OF_FEED
 from gridaware.control.site import Policy
 from gridaware.control.stimuli import (
     Dispatched,
@@ -139,10 +139,14 @@ def test_hours_and_notice_of_a_feeds_authority_clamp_the_window(bench) -> None:
     assert bench.code(revised) == "beyond-authority"
 
 
-def test_a_flood_of_events_is_refused(bench) -> None:
-    for number in range(OPEN_EVENTS):
+def test_a_flood_of_events_is_refused_and_shuts_out_no_other_feed(bench) -> None:
+    for number in range(OPEN_EVENTS_OF_FEED):
         bench.post(bench.signal(f"e{number}", start=600.0))
     assert bench.code(bench.signal("more", start=600.0)) == "events-too-many"
+    for number in range(OPEN_EVENTS - OPEN_EVENTS_OF_FEED):
+        other = bench.signal(f"e{number}", start=900.0, feed="notice")
+        assert bench.answer(other).disposition == "accepted"
+    assert bench.code(bench.signal("more", start=900.0, feed="notice")) == "events-too-many"
 
 
 def test_clocks_stop_when_frames_left_limits_were_read_back_and_power_stayed(bench) -> None:
