@@ -16,6 +16,7 @@ from gridaware.domain.advisory import Advisory
 from gridaware.domain.errors import ConfigError, GridawareError, InvalidInput, Refused, Unavailable
 from gridaware.domain.event import Clocks, EventState, GridEvent
 from gridaware.domain.fixes import fix_for
+from gridaware.domain.moment import Moment
 from gridaware.domain.programme import FeedSpec
 from gridaware.domain.signal import EventRequest, Signal
 from gridaware.feeds import check_settings
@@ -25,6 +26,7 @@ from gridaware.feeds.ieee2030.kind import Ieee2030
 from gridaware.feeds.kind import FeedContext, Push
 from gridaware.feeds.memory import FeedMemory
 from gridaware.feeds.runner import FeedRunner
+from gridaware.planning.targets import binding_events
 from gridaware.sim.grid.der_quirks import Quirk
 from gridaware.sim.grid.der_server import DerServer
 from gridaware.wiring.identity import issue, make_ca
@@ -507,6 +509,26 @@ def test_the_default_holds_without_an_end_beneath_every_control(
     assert (request(changed).start, request(changed).target.value) == (NOW, 60_000)
     ours.restart()
     assert ours.poll(30)["de"].request == changed.request
+
+
+def test_control_follows_the_event_while_it_lasts_and_the_default_around_it(
+    server: DerServer, site: Sites
+) -> None:
+    server.set_default("F1", 50_000)
+    add(server, "A1", start=600, seconds=900, watts=500_000)  # an envelope: more than the default
+    events = [
+        GridEvent(
+            f"utility.{name}", "utility", "flexible", signal.source_id, 0, request(signal),
+            EventState.SCHEDULED, "Accepted", NOW, NOW, Clocks(0.0),
+            limit_watts=request(signal).target.value,
+        )
+        for name, signal in site().poll().items()
+    ]  # fmt: skip
+    bound = [
+        binding_events(events, Moment(seconds, at(seconds)))[0].limit_watts
+        for seconds in (0, 599, 600, 1499, 1500)
+    ]
+    assert bound == [50_000, 50_000, 500_000, 500_000, 50_000]
 
 
 def test_a_default_that_vanished_is_held_and_comes_back_as_another(
