@@ -115,8 +115,9 @@ def timeslot(slot: Any) -> Ask:
     if slot.get("cancelled") is True:
         return str(name), None, None, None, "live"
     wanted = MOST if kilowatts is None else reduction(kilowatts)
-    test = {"capacity-test", "communication-test"} & set(slot.get("dispatch_event_types") or ())
-    kind = "test" if test else "live"
+    types = slot.get("dispatch_event_types") or ()
+    types = {types} if isinstance(types, str) else set(types)
+    kind = "test" if types & {"capacity-test", "communication-test"} else "live"
     return str(name), wanted, at(slot["start_time"]), at(slot["end_time"]), kind
 
 
