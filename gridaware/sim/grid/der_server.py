@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape, unescape
 
@@ -21,6 +21,7 @@ import requests
 
 from gridaware.clock import Clock, SystemClock
 from gridaware.sim.grid.der_quirks import Quirk
+from gridaware.sim.grid.served import Served
 
 __all__ = ["DerServer", "Quirk", "TlsFiles"]
 
@@ -41,6 +42,18 @@ class TlsFiles:
     clients_ca: Path
     ccm8_alone: bool = False
     """Speak TLS 1.2 with the cipher suite that 2030.5-2018 makes mandatory, and nothing else."""
+
+    def context(self) -> ssl.SSLContext:
+        """Mutual TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.certificate, self.key)
+        context.load_verify_locations(self.clients_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+        if self.ccm8_alone:
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers("ECDHE-ECDSA-AES128-CCM8:@SECLEVEL=0")
+        return context
 
 
 @dataclass(slots=True)
@@ -66,7 +79,7 @@ class _Program:
     default: str | None = None
 
 
-class DerServer:
+class DerServer(Served):
     """One server on a free port of this machine. Use it as a context manager, or close it.
 
     Args:
@@ -100,39 +113,14 @@ class DerServer:
         self.programs: dict[str, _Program] = {}
         self.lock = threading.RLock()
         self.tls = tls is not None
-        self._server = _Server(("127.0.0.1", 0), type("Bound", (_Handler,), {"grid": self}))
-        if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.load_cert_chain(tls.certificate, tls.key)
-            context.load_verify_locations(tls.clients_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-            if tls.ccm8_alone:
-                context.maximum_version = ssl.TLSVersion.TLSv1_2
-                context.set_ciphers("ECDHE-ECDSA-AES128-CCM8:@SECLEVEL=0")
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Serve no more."""
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(
+            type("Bound", (_Handler,), {"grid": self}), None if tls is None else tls.context()
+        )
 
     @property
     def url(self) -> str:
         """Of its DeviceCapability."""
-        scheme = "https" if self.tls else "http"
-        return f"{scheme}://127.0.0.1:{self._server.server_address[1]}/dcap"
+        return f"{self.root_url}/dcap"
 
     @property
     def now(self) -> int:
@@ -232,13 +220,6 @@ class DerServer:
 
     def _find(self, mrid: str) -> _Control:
         return next(p.controls[mrid] for p in self.programs.values() if mrid in p.controls)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a handshake that failed, or of a client that hung up."""
 
 
 class _Handler(BaseHTTPRequestHandler):

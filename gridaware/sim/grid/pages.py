@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from enum import StrEnum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from gridaware.clock import Clock, SystemClock
+from gridaware.sim.grid.served import Served
 
 __all__ = ["Asked", "Page", "PageQuirk", "Pages", "ercot_prc"]
 
@@ -103,7 +104,7 @@ class Asked:
 Answers = Page | Sequence[Page] | Callable[[Asked], Page]
 
 
-class Pages:
+class Pages(Served):
     """One server on a free port of this machine. Use it as a context manager, or close it.
 
     Args:
@@ -118,30 +119,12 @@ class Pages:
         """Every request, in order."""
         self._lock = threading.Lock()
         self._answers: dict[str, Callable[[Asked], Page]] = {}
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Bound", (_Handler,), {"pages": self})
-        )
-        self._server.daemon_threads = True
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Serve no more."""
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(type("Bound", (_Handler,), {"pages": self}))
 
     @property
     def url(self) -> str:
         """Its base URL."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return self.root_url
 
     def put(self, path: str, body: object, **answer: Any) -> None:
         """Publish a page: bytes, text, or anything else as JSON; other fields as in `Page`."""

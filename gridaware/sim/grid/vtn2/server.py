@@ -5,12 +5,13 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar, Self
+from http.server import BaseHTTPRequestHandler
+from typing import ClassVar
 
 from gridaware.domain.errors import InvalidInput
 from gridaware.feeds.openadr2.envelope import Message, message_in
 from gridaware.feeds.openadr2.xmltree import Node, read_xml
+from gridaware.sim.grid.served import Served
 from gridaware.sim.grid.vtn2.messages import DrEvent, distributed, message, response
 
 __all__ = ["PREFIX", "Vtn2"]
@@ -21,7 +22,7 @@ BODY_AT_MOST = 1 << 20
 HELD_SECONDS_AT_MOST = 60.0
 
 
-class Vtn2:
+class Vtn2(Served):
     """One server on a free port of this machine. Use it as a context manager, or close it.
 
     Attributes:
@@ -54,31 +55,12 @@ class Vtn2:
         self._news = False
         self._serial = 0
         self._lock = threading.RLock()
-        handler = type("Handler", (_Handler,), {"vtn": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=lambda: self._server.serve_forever(poll_interval=0.01),
-            name="vtn2",
-            daemon=True,
-        )
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
+        super().__init__(type("Bound", (_Handler,), {"vtn": self}))
 
     @property
     def url(self) -> str:
         """What the names of services are appended to."""
-        return f"http://127.0.0.1:{self._server.server_port}{PREFIX}"
-
-    def close(self) -> None:
-        """End it."""
-        self._server.shutdown()
-        self._server.server_close()
+        return f"{self.root_url}{PREFIX}"
 
     def say(self, *events: DrEvent | str) -> None:
         """List these events from now on, and tell so at the next poll."""

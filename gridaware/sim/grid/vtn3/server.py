@@ -5,10 +5,10 @@ import copy
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from http.server import ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 from gridaware.clock import Clock, SystemClock
+from gridaware.sim.grid.served import Served
 from gridaware.sim.grid.vtn3.http import Handler
 from gridaware.sim.grid.vtn3.objects import Objects, Stored
 from gridaware.sim.grid.vtn3.push import Pushes
@@ -22,7 +22,7 @@ Publish = Callable[[str, bytes], None]
 TOKEN_SECONDS = 3600
 
 
-class Vtn:
+class Vtn(Served):
     """One server on a free port of this machine. Use it as a context manager, or close it.
 
     Args:
@@ -57,30 +57,12 @@ class Vtn:
         self.objects = Objects(self.clock, self.quirks)
         self.lock = threading.RLock()
         self.pushes = Pushes(self, mqtt)
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Bound", (Handler,), {"vtn": self})
-        )
-        self._server.daemon_threads = True
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Serve no more."""
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(type("Bound", (Handler,), {"vtn": self}))
 
     @property
     def url(self) -> str:
         """Its base URL."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return self.root_url
 
     @property
     def is_31(self) -> bool:
