@@ -21,6 +21,9 @@ class StandingLimit:
     end: str | None = None
     """None while it is active: an open end."""
     active: bool = False
+    since: str = ""
+    """When the first of them was asked: a feed that was registered anew, or lost what it knew,
+    counts from 1 again, and what control knows by those names is over."""
 
     def is_active(self, at: datetime) -> bool:
         """Whether it stands at an instant."""
@@ -28,7 +31,7 @@ class StandingLimit:
 
     def name(self, prefix: str) -> str:
         """The source id of the event."""
-        return f"{prefix}-{self.period}"
+        return f"{prefix}-{self.period}" + (f".{self.since}" if self.since else "")
 
     def asked(self, request: EventRequest, at: datetime) -> tuple["StandingLimit", EventRequest]:
         """What stands once ``request`` was asked, and the request as the event now makes it.
@@ -38,7 +41,8 @@ class StandingLimit:
         """
         if not self.is_active(at):
             start, end = request.start.isoformat(), _text(request.end)
-            return StandingLimit(self.period + 1, 0, start, end, active=True), request
+            since = self.since if self.period else f"{at:%Y%m%dT%H%M%SZ}"
+            return StandingLimit(self.period + 1, 0, start, end, active=True, since=since), request
         start = self.start
         if request.immediate:
             begun = min(datetime.fromisoformat(self.start), request.start)

@@ -46,3 +46,15 @@ def test_what_was_remembered_is_what_stands() -> None:
     assert kept_limit(memory, "limit") == stands
     memory.put("limit", {"strange": 1})
     assert kept_limit(memory, "limit") == StandingLimit()
+
+
+def test_a_feed_registered_anew_never_uses_a_name_of_its_earlier_life() -> None:
+    """Control would answer "superseded", and the limit would not act."""
+    before, _ = StandingLimit().asked(limit(NOW), NOW)
+    later = NOW + timedelta(minutes=1)
+    after, _ = StandingLimit().asked(limit(later), later)  # its memory is gone
+    assert (before.period, after.period) == (1, 1)
+    assert before.name("limit") != after.name("limit")
+    second, _ = after.released().asked(limit(later), later)
+    assert second.name("limit") == "limit-2.20261201T120100Z"
+    assert StandingLimit(period=3).name("limit") == "limit-3"  # of a memory without it
