@@ -84,6 +84,18 @@ def test_times_are_utc_and_watts_are_watts(rig: Rig) -> None:
     ]
 
 
+def test_what_is_asked_is_asked_in_utc_and_as_it_is_meant(rig: Rig) -> None:
+    rig.say(Said())
+    (signal,) = day(rig.heard())
+    request = signal.request
+    assert request is not None
+    assert request.target == rig.meant
+    for instant in (request.start, request.end, signal.received_at):
+        assert instant is None or instant.utcoffset() == timedelta(0)
+    ahead = datetime(2026, 11, 30, 14, 10, tzinfo=UTC)
+    assert request.start in ((NOW, ahead) if rig.begins_at_once else (ahead,))
+
+
 def test_a_duplicate_is_recognisable(rig: Rig) -> None:
     rig.say(Said(), Said())
     heard = day(rig.heard())

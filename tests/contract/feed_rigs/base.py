@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gridaware.clock import ManualClock
 from gridaware.domain.programme import FeedSpec
-from gridaware.domain.signal import Signal
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.kind import Polls
 from gridaware.feeds.runner import RunningFeed
 
@@ -41,6 +41,8 @@ class Rig:
     """One kind with its grid side: ``say`` speaks, ``heard`` returns what control would get."""
 
     kind = ""
+    meant = TargetSpec(Quantity.REDUCTION_FRACTION, 0.4)
+    """What an event asks for as it is said by default."""
     asks_for_anything = True
     """Its grid side may ask for any target; else only for what the feed's settings say."""
     numbers_revisions = True

@@ -5,12 +5,13 @@ from typing import Any
 
 from feed_rigs.base import Rig, Said
 from gridaware.domain.errors import InvalidInput
-from gridaware.domain.signal import Signal
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.runner import RunningFeed
 
 
 class Dnp3Rig(Rig):
     kind = "dnp3"
+    meant = TargetSpec(Quantity.LIMIT_WATTS, 100e3)
     is_pushed = True
     asks_for_anything = False
     numbers_revisions = False

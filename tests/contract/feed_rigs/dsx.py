@@ -8,7 +8,7 @@ from typing import Any
 
 from feed_rigs.base import NOW, Rig, Said
 from gridaware.clock import ManualClock
-from gridaware.domain.signal import Signal
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.mqtt import MqttMessage
 from gridaware.feeds.runner import RunningFeed
 from gridaware.sim.grid.dsx import Isv, load_target
@@ -30,6 +30,7 @@ class Link:
 
 class DsxRig(Rig):
     kind = "dsx"
+    meant = TargetSpec(Quantity.LIMIT_WATTS, 4e6)
     is_pushed = True
     asks_for_anything = False
     numbers_revisions = False

@@ -7,7 +7,7 @@ from pathlib import Path
 from feed_rigs.base import NOW, Rig, Said
 from gridaware.clock import ManualClock
 from gridaware.domain.errors import GridawareError
-from gridaware.domain.signal import Signal
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.ieee2030.identity import lfdi_of_file
 from gridaware.feeds.kind import Push
 from gridaware.sim.grid.der_server import DerServer
@@ -16,6 +16,7 @@ from gridaware.wiring.identity import issue, make_ca
 
 class Ieee2030Rig(Rig):
     kind = "ieee2030"
+    meant = TargetSpec(Quantity.LIMIT_WATTS, 100e3)
     asks_for_anything = False
     numbers_revisions = False
     orders_words = True

@@ -11,7 +11,7 @@ from gridaware.clock import ManualClock
 from gridaware.control.ports import FeedReport
 from gridaware.domain.errors import GridawareError
 from gridaware.domain.event import Clocks, EventState, GridEvent
-from gridaware.domain.signal import Signal
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.kind import Polls
 from gridaware.sim.grid.vtn2 import DrEvent, DrSignal, Vtn2
 
@@ -37,6 +37,7 @@ def decided(signal: Signal, status: str, at: datetime) -> FeedReport:
 
 class OpenAdr2bRig(Rig):
     kind = "openadr2b"
+    meant = TargetSpec(Quantity.REDUCTION_FRACTION, 0.25)  # the second level
     asks_for_anything = False
     numbers_revisions = False
     orders_words = True

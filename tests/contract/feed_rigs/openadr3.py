@@ -7,13 +7,14 @@ from pathlib import Path
 from feed_rigs.base import SECRET, Rig, Said
 from gridaware.clock import ManualClock
 from gridaware.domain.errors import GridawareError
-from gridaware.domain.signal import Signal
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.kind import Push
 from gridaware.sim.grid.vtn3 import Vtn
 
 
 class OpenAdr3Rig(Rig):
     kind = "openadr3"
+    meant = TargetSpec(Quantity.REDUCTION_FRACTION, 0.25)  # the second level
     asks_for_anything = False
     numbers_revisions = False
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from feed_rigs.base import Rig, Said
 from gridaware.domain.errors import GridawareError, InvalidInput, Unavailable
-from gridaware.domain.signal import Signal
+from gridaware.domain.signal import Quantity, Signal, TargetSpec
 from gridaware.feeds.pages import Read
 from gridaware.feeds.runner import RunningFeed
 
@@ -32,6 +32,7 @@ class StubPage:
 class PageRig(Rig):
     """A page says what the state of the grid is; each rule of the settings hears one word."""
 
+    meant = TargetSpec(Quantity.LIMIT_WATTS, 10e3)
     asks_for_anything = False
     numbers_revisions = False
     begins_at_once = True
