@@ -45,7 +45,7 @@ BYTES_AT_MOST = 4 * 1024 * 1024
 ROWS_AT_MOST = 10_000
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 """Python would also take ``1_000``, and the digits of every script."""
 
 Format = Literal["csv", "json", "jsonl"]

@@ -143,7 +143,9 @@ def test_an_origin_at_the_end_of_all_years_refuses_its_rows_alone(
     assert [error.code for error, _ in refusals] == ["time-absurd"]
 
 
-@pytest.mark.parametrize("number", ["4_0", "\u0664\u0660", "inf", "nan", "0x28", "40,0", "1e999"])
+@pytest.mark.parametrize(
+    "number", ["4_0", "\u0664\u0660", "inf", "nan", "0x28", "40,0", "1e999", "9" * 60_000 + "x"]
+)
 def test_a_cell_that_is_a_number_to_python_alone_is_none(
     opened: Callable[..., Any], clock: ManualClock, tmp_path: Path, refusals: Refusals, number: str
 ) -> None:
