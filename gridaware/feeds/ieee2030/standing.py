@@ -4,7 +4,6 @@ What a control asks and asked before is compared: a change is the next revision,
 takes back is taken back, and what is no longer listed or can no longer be read holds as it was.
 """
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,14 +38,13 @@ from gridaware.feeds.ieee2030.windows import (
 )
 from gridaware.feeds.ieee2030.xml import Element, text_of
 from gridaware.feeds.kind import Disposition, FeedContext
+from gridaware.feeds.refusals import Refusals
 from gridaware.feeds.revisions import Ask, Heard, event_name
 
 __all__ = ["Standing"]
 
 ENDED = (Status.CANCELLED, Status.SUPERSEDED)
-TOLD_AT_MOST = 5000
 HELD_AT_MOST = 2000
-RAW_AT_MOST = 4096
 _CAPITAL = re.compile("([A-Z])")
 
 
@@ -78,7 +76,7 @@ class Standing:
         self._programs: dict[str, Program] = {}
         self._unclear: set[str] = set()
         """Names of what is listed and cannot be read, or not wholly."""
-        self._told: dict[str, None] = {}
+        self._refusals = Refusals(context.refuse)
         self.listed: frozenset[str] = frozenset()
         """Names of the controls of the last walk, readable or not."""
         self.names: Mapping[str, str] = {key: ask.event for key, ask in heard.asks().items()}
@@ -128,8 +126,8 @@ class Standing:
             over = ask.end is not None and ask.end <= now
             if key in asked or over or (not ask.taken_back and self._holds(ask, gone)):
                 continue
-            heard.take_back(key)
-            revision = heard.asks()[key].revision
+            heard.take_back(key)  # which is its next revision
+            revision = ask.revision + (not ask.taken_back)
             signals.append(Signal(feed_id, key, revision, now, seconds, None))
         for name in gone:
             heard.forget_event(name)
@@ -261,7 +259,7 @@ class Standing:
                     start, None if for_ever else end, piece.target, priority=piece.priority
                 )
             except InvalidInput as error:
-                self._refuse_text(error, control.raw)
+                self._refusals.refuse(error, control.raw)
                 self._unclear.add(piece.control)
                 continue
             if end > now:
@@ -364,20 +362,9 @@ class Standing:
                     received_at=now,
                 )
             except InvalidInput as error:
-                self._refuse_text(error, control.raw)
+                self._refusals.refuse(error, control.raw)
                 return
             self._context.advise(advisory)
 
     def _refuse(self, error: GridawareError, element: Element) -> None:
-        self._refuse_text(error, text_of(element))
-
-    def _refuse_text(self, error: GridawareError, text: str) -> None:
-        """Say once what is wrong with a content, however often it is listed."""
-        said = f"{error.code} {error.message} {text}".encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(said).hexdigest()
-        if digest in self._told:
-            return
-        self._told[digest] = None
-        while len(self._told) > TOLD_AT_MOST:
-            del self._told[next(iter(self._told))]
-        self._context.refuse(error, text[:RAW_AT_MOST])
+        self._refusals.refuse(error, text_of(element))

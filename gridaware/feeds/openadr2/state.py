@@ -24,13 +24,12 @@ from gridaware.feeds.openadr2.advisories import advisories_of
 from gridaware.feeds.openadr2.reading import EventReading, event_id_of_node, read_event
 from gridaware.feeds.openadr2.reading_settings import Rules
 from gridaware.feeds.openadr2.xmltree import Node
+from gridaware.feeds.refusals import Refusals
 from gridaware.feeds.revisions import Ask, Heard
 
 __all__ = ["EventBook", "Listed"]
 
 KEPT_AT_MOST = 2000
-TOLD_AT_MOST = 5000
-RAW_AT_MOST = 4096
 _CLEAR = ("event-over", "event-for-others")
 OK, OUT_OF_SEQUENCE, INVALID_DATA, NOT_SUPPORTED, TARGET_MISMATCH = 200, 450, 454, 460, 462
 """Application error codes of the profile."""
@@ -82,7 +81,7 @@ class EventBook:
         self._vtn_url = vtn_url
         self._readings: dict[str, EventReading] = {}
         self._raws: dict[str, str] = {}
-        self._told: dict[str, None] = {}
+        self._refusals = Refusals(refuse)
         self._listed: frozenset[str] = frozenset()
         self._nameless = False
         self.sources: Mapping[str, str] = {}
@@ -107,7 +106,7 @@ class EventBook:
             raw = event.raw.decode("utf-8", "backslashreplace")
             if event_id is None:
                 self._nameless = True
-                self._refuse(InvalidInput("openadr2-event-id", "an event has no id"), raw)
+                self._refusals.refuse(InvalidInput("openadr2-event-id", "an event has no id"), raw)
                 continue
             name = source_id(event_id)
             names.add(name)
@@ -196,13 +195,13 @@ class EventBook:
                 draw=partial(self._heard.draw, name),
             )
         except InvalidInput as error:
-            self._refuse(error, raw)
+            self._refusals.refuse(error, raw)
             return _unreadable(event, INVALID_DATA)
         known, essence = self._kept.get(name), _essence(reading)
         if known is not None and known.witness == witness:
             fault = known.fault(reading, essence)
             if fault is not None:
-                self._refuse(fault, raw)
+                self._refusals.refuse(fault, raw)
                 return self._listed_as(reading, OUT_OF_SEQUENCE)
         self._kept[name] = _Kept(reading.modification, essence, reading.cancelled, witness)
         if known is None or known.witness != witness or known.modification != reading.modification:
@@ -259,25 +258,14 @@ class EventBook:
 
     def _tell(self, name: str, reading: EventReading, raw: str, now: datetime) -> None:
         for fault in reading.faults:
-            self._refuse(InvalidInput(fault.code, f"{fault.where}: {fault.reason}"), raw)
+            self._refusals.refuse(InvalidInput(fault.code, f"{fault.where}: {fault.reason}"), raw)
         for part in reading.parts:
             meaning = part.meaning
             refused = meaning.disposition is Disposition.REFUSED
             if refused and meaning.code != "event-over":
-                self._refuse(InvalidInput(meaning.code, meaning.reason), raw)
+                self._refusals.refuse(InvalidInput(meaning.code, meaning.reason), raw)
         for advisory in advisories_of(reading, self._feed_id, name, now):
             self._advise(advisory)
-
-    def _refuse(self, error: GridawareError, raw: str) -> None:
-        """Say once what is wrong with a content, however often it is listed."""
-        said = f"{error.code} {error.message} {raw}".encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(said).hexdigest()
-        if digest in self._told:
-            return
-        self._told[digest] = None
-        while len(self._told) > TOLD_AT_MOST:
-            del self._told[next(iter(self._told))]
-        self._refuse_to(error, raw[:RAW_AT_MOST])
 
     def _keep(self, now: datetime) -> None:
         there = self._heard.seen_under

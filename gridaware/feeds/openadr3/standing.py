@@ -4,7 +4,6 @@ What an event asks and asked before is compared: a change is the next revision, 
 readable event is taken back, and what cannot be read any more holds as it was.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -19,13 +18,12 @@ from gridaware.feeds.openadr3.asks import asks_of
 from gridaware.feeds.openadr3.listing import Programs
 from gridaware.feeds.openadr3.reading import EventReading, read_event, undrawn
 from gridaware.feeds.openadr3.reading_settings import Rules
+from gridaware.feeds.refusals import Refusals
 from gridaware.feeds.revisions import Ask, Heard, event_name
 
 __all__ = ["Standing"]
 
 RAWS_AT_MOST = 2000
-TOLD_AT_MOST = 5000
-RAW_AT_MOST = 4096
 _CLEAR = ("event-over", "event-for-others")
 
 
@@ -40,7 +38,7 @@ class Standing:
         self._heard = heard
         self._programs = programs
         self._raws: dict[str, Mapping[str, object]] = {}
-        self._told: dict[str, None] = {}
+        self._refusals = Refusals(context.refuse)
         self.listed: frozenset[str] = frozenset()
         """Names of the events of the last list, readable or not."""
         self.readings: Mapping[str, EventReading] = {}
@@ -157,19 +155,11 @@ class Standing:
             self._context.advise(advisory)
 
     def _refuse(self, error: GridawareError, raw: object) -> None:
-        """Say once what is wrong with a content, however often it is listed."""
         try:
             text = json.dumps(raw, default=str)
         except (ValueError, RecursionError):
             text = ""
-        said = f"{error.code} {error.message} {text}".encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(said).hexdigest()
-        if digest in self._told:
-            return
-        self._told[digest] = None
-        while len(self._told) > TOLD_AT_MOST:
-            del self._told[next(iter(self._told))]
-        self._context.refuse(error, text[:RAW_AT_MOST])
+        self._refusals.refuse(error, text)
 
     def _stands(
         self,
