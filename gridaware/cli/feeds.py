@@ -19,7 +19,7 @@ from gridaware.cli.output import (
     show_rows,
     tell,
 )
-from gridaware.domain.errors import InvalidInput
+from gridaware.domain.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
     from gridaware.feeds.kind import ParsedRow
@@ -231,18 +231,32 @@ def _settings(path: Path | None, texts: list[str]) -> dict[str, Any]:
     """A file's settings, with each KEY=VALUE put over them."""
     import yaml
 
-    settings: dict[str, Any] = {}
-    try:
-        if path is not None:
-            settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        for text in texts:
-            key, separator, value = text.partition("=")
-            if not (separator and key):
-                raise InvalidInput("cli-pair-malformed", f"{text!r} is not KEY=VALUE")
+    settings: dict[str, Any] = {} if path is None else _settings_of_file(path)
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not (separator and key):
+            raise InvalidInput("cli-pair-malformed", f"{text!r} is not KEY=VALUE")
+        try:
             settings[key] = yaml.safe_load(value)
-        json.dumps(settings)
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise InvalidInput(
-            "cli-settings-malformed", f"the settings cannot be read: {error}"
-        ) from error
+            json.dumps(settings[key])
+        except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+            raise InvalidInput(
+                "cli-settings-malformed", f"the value of {key} cannot be read: {error}"
+            ) from error
     return settings
+
+
+def _settings_of_file(path: Path) -> dict[str, Any]:
+    """What a settings file says; a key that is there twice is refused, as in the site's file."""
+    from gridaware.wiring.settings_file import read_settings_file
+
+    try:
+        said = read_settings_file(path)
+        json.dumps(said.values)
+    except (ConfigError, ValueError, TypeError, RecursionError) as error:
+        why = error.message if isinstance(error, ConfigError) else f"{path}: {error}"
+        raise InvalidInput("cli-settings-file", why) from error
+    for where, line in said.duplicates:
+        name = ".".join(str(part) for part in where)
+        raise InvalidInput("cli-settings-file", f"{path}:{line}: {name} is there twice")
+    return dict(said.values)

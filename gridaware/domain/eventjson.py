@@ -40,6 +40,7 @@ __all__ = [
     "event_from_mapping",
     "event_to_json",
     "instant",
+    "json_fault",
     "json_object",
     "printable",
     "refuse_unknown_keys",
@@ -167,16 +168,26 @@ def json_object(body: bytes | str) -> dict[str, object]:
         ) from None
     except RecursionError:
         raise InvalidInput("event-nested", "the message is nested too deeply") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise InvalidInput(
-            "event-not-json",
-            f"the message is not JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+            "event-not-json", f"the message is not JSON: {json_fault(error)}"
         ) from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise InvalidInput("event-not-json", f"the message is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise InvalidInput("event-not-object", "the message is not a JSON object")
     return values
+
+
+def json_fault(error: Exception) -> str:
+    """Why a text could not be read as JSON, in words for its sender."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {error.start}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if "int_max_str_digits" in str(error):  # advice for programmers of Python
+        return "a number has thousands of digits"
+    return str(error)
 
 
 def refuse_unknown_keys(values: Mapping[str, object], known: tuple[str, ...], what: str) -> None:

@@ -65,6 +65,7 @@ _CLIENT = {
 
 _CLI = {
     "cli-target-count": "Give exactly one of them: `gridaware event send --help`.",
+    "cli-settings-file": "Write a YAML table of KEY: VALUE, each key once; quote dates.",
     "cli-settings-malformed": "Write each setting as KEY=VALUE with a YAML value.",
     "cli-pair-malformed": "Write it as KEY=VALUE.",
     "doctor-part-unknown": "Name one of the parts shown, or none for all.",

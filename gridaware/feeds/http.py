@@ -8,7 +8,7 @@ unbounded is the resolver's own look-up of the name.
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -124,7 +124,7 @@ def exchange(
             raise _late(url, deadline_seconds) from None
         if (said := _tls_fault(error)) is not None:
             raise Unavailable("peer-certificate", f"{host_of(url)}: {said}") from error
-        raise Unavailable("peer-unreachable", f"{host_of(url)}: {type(error).__name__}") from error
+        raise Unavailable("peer-unreachable", f"{host_of(url)}: {_told(error)}") from error
     finally:
         timer.cancel()
         guard.close()
@@ -146,19 +146,30 @@ def is_loopback(url: str) -> bool:
     )
 
 
-def _tls_fault(error: BaseException) -> str | None:
-    """What TLS said, where it is what failed: a refusal of ours, or an alert of the peer's."""
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what is behind it: requests and urllib3 wrap one another's in three ways."""
     seen: object = error
     while isinstance(seen, BaseException):
+        yield seen
+        inner = getattr(seen, "reason", None) or (seen.args[0] if seen.args else None)
+        seen = inner if isinstance(inner, BaseException) else seen.__cause__
+
+
+def _tls_fault(error: BaseException) -> str | None:
+    """What TLS said, where it is what failed: a refusal of ours, or an alert of the peer's."""
+    for seen in _chain(error):
         if isinstance(seen, ssl.SSLCertVerificationError):
             said = getattr(seen, "verify_message", "") or str(seen)
             return f"its certificate is not trusted: {said}"
         if isinstance(seen, ssl.SSLError) and "ALERT" in (seen.reason or ""):
             return f"it ended the handshake: {(seen.reason or '').lower().replace('_', ' ')}"
-        # requests and urllib3 wrap one another's errors in three ways.
-        inner = getattr(seen, "reason", None) or (seen.args[0] if seen.args else None)
-        seen = inner if isinstance(inner, BaseException) else seen.__cause__
     return None
+
+
+def _told(error: BaseException) -> str:
+    """What the system said of a connection, such as that it was refused; else the error's kind."""
+    said = [seen.strerror for seen in _chain(error) if isinstance(seen, OSError) and seen.strerror]
+    return said[-1] if said else type(error).__name__
 
 
 def _late(url: str, deadline_seconds: float) -> TimedOut:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from gridaware.domain.errors import InvalidInput, Unavailable
-from gridaware.domain.eventjson import printable
+from gridaware.domain.eventjson import json_fault, printable
 from gridaware.feeds.http import is_loopback
 
 __all__ = [
@@ -48,7 +48,7 @@ def json_page(body: bytes) -> dict[str, Any]:
     try:
         page = json.loads(body.decode("utf-8-sig"), parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("page-value", f"no JSON: {type(error).__name__}") from None
+        raise InvalidInput("page-value", f"no JSON: {json_fault(error)}") from None
     if not isinstance(page, dict):
         raise InvalidInput("page-value", "no JSON object")
     return page
@@ -194,4 +194,4 @@ def _wall_parts(value: object) -> tuple[int, int, int, int, int, int] | None:
 
 
 def _refused(constant: str) -> None:
-    raise ValueError(constant)
+    raise ValueError(f"{constant} is no number")

@@ -21,7 +21,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gridaware.domain.advisory import AdvisoryQuality
 from gridaware.domain.errors import GridawareError, InvalidInput
-from gridaware.domain.eventjson import printable
+from gridaware.domain.eventjson import json_fault, printable
 from gridaware.feeds.kind import FeedSettings, RefusedPart
 from gridaware.feeds.page_values import epoch, number, offset_time, wall_time
 from gridaware.feeds.series import POINTS_AT_MOST, Point, tidy
@@ -209,7 +209,7 @@ def _json_rows(body: bytes, columns: Columns) -> Iterator[object]:
     try:
         document = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("table-shape", f"no JSON: {type(error).__name__}") from None
+        raise InvalidInput("table-shape", f"no JSON: {json_fault(error)}") from None
     rows = _step_to(document, columns.rows)
     if isinstance(rows, list):
         yield from rows
@@ -237,7 +237,7 @@ def _csv_rows(body: bytes, columns: Columns) -> Iterator[object]:
         reader = csv.DictReader(io.StringIO(text), delimiter=columns.delimiter, strict=True)
         names = reader.fieldnames or ()
     except (ValueError, csv.Error) as error:
-        raise InvalidInput("table-shape", f"no CSV: {type(error).__name__}") from None
+        raise InvalidInput("table-shape", f"no CSV: {json_fault(error)}") from None
     if not {columns.start, columns.value} <= set(names):
         shown = ", ".join(printable(name, 20) for name in names[:8])
         raise InvalidInput("table-shape", f"the columns are {shown}")

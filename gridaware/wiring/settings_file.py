@@ -47,12 +47,15 @@ def read_settings_file(path: Path) -> SettingsFile:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a 13th month, 1000 brackets
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         problem = getattr(error, "problem", None) or "this is not YAML"
+        if isinstance(error, ValueError):
+            problem = str(error)  # says which part of a date is none
+        place = str(path) if line is None else f"{path}:{line}"
         raise ConfigError(
-            "config-yaml-malformed", f"{path}:{line}: {problem}", file=str(path), line=line
+            "config-yaml-malformed", f"{place}: {problem}", file=str(path), line=line
         ) from error
     if values is None:
         return SettingsFile(path, {})

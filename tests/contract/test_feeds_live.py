@@ -215,6 +215,7 @@ def test_a_port_where_nobody_listens_is_unavailable() -> None:
     with pytest.raises(Unavailable) as away:
         exchange("GET", f"http://127.0.0.1:{port}/")
     assert away.value.code == "peer-unreachable"
+    assert away.value.message == "127.0.0.1: Connection refused"
     for url in ("nonsense", "http://", "http://[::1"):
         with pytest.raises(Unavailable):
             exchange("GET", url)

@@ -15,6 +15,7 @@ from gridaware.domain.eventjson import (
     event_from_mapping,
     event_to_json,
     instant,
+    json_fault,
 )
 from gridaware.domain.fixes_feeds import FIXES
 from gridaware.domain.signal import EventKind, EventRequest, Quantity, Signal, TargetSpec
@@ -360,3 +361,13 @@ def test_any_bytes_are_read_or_refused(body: bytes | str) -> None:
 def test_a_damaged_event_is_read_or_refused(place: int, noise: bytes, cut: int) -> None:
     good = json.dumps(GOOD).encode()
     reads_or_refuses(good[:place] + noise + good[place + cut :])
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, "{", ""])
+def test_a_text_that_is_no_json_is_told_in_words_for_its_sender(text: str) -> None:
+    with pytest.raises((ValueError, RecursionError)) as caught:
+        json.loads(text)
+    why = json_fault(caught.value)
+    assert why
+    assert "Error" not in why
+    assert "sys." not in why

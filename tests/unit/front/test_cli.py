@@ -302,6 +302,43 @@ def test_settings_of_a_feed_are_yaml_values(api: StubApi, run: Callable[..., Res
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1, 2]",
+        "[]",
+        "word",
+        "a: 1\na: 2\n",
+        "day: 2026-09-07",
+        "day: 2026-13-45",
+        "a: [",
+        "[" * 5000,
+    ],
+)
+def test_a_settings_file_that_is_no_table_is_refused_before_anything_is_sent(
+    run: Callable[..., Result], tmp_path: Path, api: StubApi, text: str
+) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text, encoding="utf-8")
+    result = run(
+        "feed", "add", "f", "--kind", "price", "--programme", "p", "--settings-file", str(path)
+    )
+    assert (result.code, api.asked) == (2, [])
+    assert "cli-settings-file" in result.err
+
+
+def test_a_settings_file_that_is_missing_is_named(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    path = tmp_path / "none.yaml"
+    result = run(
+        "feed", "add", "f", "--kind", "price", "--programme", "p", "--settings-file", str(path)
+    )
+    assert result.code == 2
+    assert "cli-settings-file" in result.err
+    assert "none.yaml" in result.err
+
+
 def test_a_policy_file_is_checked_with_its_lines(
     run: Callable[..., Result], tmp_path: Path
 ) -> None:
