@@ -6,12 +6,12 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gridaware.domain.errors import ConfigError, InvalidInput, Unavailable
+from gridaware.domain.errors import InvalidInput, Unavailable
 from gridaware.domain.signal import Signal
 from gridaware.feeds.carbon_providers import PROVIDERS, Intensities, Subject
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, Parsed
 from gridaware.feeds.page_values import json_page, public_url
-from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
+from gridaware.feeds.secrets import REFERENCE_PATTERN, read_ascii_secret
 from gridaware.feeds.series import Beliefs, Point, covering, tidy
 from gridaware.feeds.seriesfeed import (
     Informing,
@@ -82,7 +82,7 @@ class Carbon(Feed[CarbonSettings]):
 
     def __init__(self, context: FeedContext, settings: CarbonSettings) -> None:
         super().__init__(context, settings)
-        key = "" if settings.key is None else _ascii(read_secret(settings.key))
+        key = "" if settings.key is None else read_ascii_secret(settings.key)
         self._provider = PROVIDERS.get(settings.provider)(context.clock, settings.subject(key))
         self._informing = _informing(settings)
         self._follower = SeriesFollower(context, settings, self._informing)
@@ -180,10 +180,3 @@ def _provider_of(page: dict[str, Any]) -> str:
 def _informing(settings: CarbonSettings) -> Informing:
     place = settings.place.replace(" ", "") or "GB"
     return Informing(f"{settings.provider}.{place}", "carbon_grams_per_kwh", UNIT, "")
-
-
-def _ascii(secret: bytes) -> str:
-    try:
-        return secret.decode("ascii")
-    except UnicodeDecodeError:
-        raise ConfigError("secret-reference", "the key is not ASCII") from None

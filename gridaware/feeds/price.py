@@ -7,12 +7,12 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from gridaware.domain.advisory import AdvisoryQuality
-from gridaware.domain.errors import ConfigError, Unavailable
+from gridaware.domain.errors import Unavailable
 from gridaware.domain.signal import Signal
 from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, FeedSettings, Parsed
 from gridaware.feeds.page_values import public_url
 from gridaware.feeds.pages import PublishedPage, Rate, page_of
-from gridaware.feeds.secrets import REFERENCE_PATTERN, read_secret
+from gridaware.feeds.secrets import REFERENCE_PATTERN, read_ascii_secret
 from gridaware.feeds.seriesfeed import (
     Informing,
     SeriesFollower,
@@ -150,9 +150,5 @@ def _informing(settings: PriceSettings | None) -> Informing:
 def _headers(source: PriceSource) -> dict[str, str]:
     headers = {"Accept": "application/json, text/csv;q=0.9, */*;q=0.1"}
     if source.key is not None:
-        try:
-            secret = read_secret(source.key).decode("ascii")
-        except UnicodeDecodeError:
-            raise ConfigError("secret-reference", "the key is not ASCII") from None
-        headers[source.key_header] = source.key_prefix + secret
+        headers[source.key_header] = source.key_prefix + read_ascii_secret(source.key)
     return headers

@@ -7,7 +7,7 @@ from pathlib import Path
 from gridaware.domain.errors import ConfigError
 from gridaware.feeds.plain_file import open_plain
 
-__all__ = ["REFERENCE_PATTERN", "read_secret", "read_secret_text"]
+__all__ = ["REFERENCE_PATTERN", "read_ascii_secret", "read_secret", "read_secret_text"]
 
 REFERENCE_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)$"
 BYTES_AT_LEAST = 16
@@ -57,6 +57,20 @@ def read_secret_text(reference: str) -> str:
             "secret-not-text",
             f"the secret {reference} is not one line of text",
             reference=reference,
+        )
+    return text
+
+
+def read_ascii_secret(reference: str) -> str:
+    """The secret that ``reference`` names, where it is sent in a header.
+
+    Raises:
+        ConfigError: as :func:`read_secret_text`; or it is not ASCII (``secret-not-text``).
+    """
+    text = read_secret_text(reference)
+    if not text.isascii():
+        raise ConfigError(
+            "secret-not-text", f"the secret {reference} is not ASCII", reference=reference
         )
     return text
 

@@ -28,7 +28,7 @@ from gridaware.feeds.kind import FEED_KINDS, Feed, FeedContext, Parsed
 from gridaware.feeds.mqtt import MqttLink, MqttMessage, check_mqtt_url
 from gridaware.feeds.openadr3.auth import Credentials, Tokens
 from gridaware.feeds.openadr3.settings import check_url
-from gridaware.feeds.secrets import read_secret
+from gridaware.feeds.secrets import read_secret_text
 
 __all__ = ["Dsx"]
 
@@ -183,7 +183,7 @@ def _link(context: FeedContext, settings: DsxSettings) -> MqttLink:
     password: Callable[[], str] | None = None
     check_mqtt_url(settings)
     if settings.password is not None:
-        secret = read_secret(settings.password).decode("utf-8")
+        secret = read_secret_text(settings.password)
         password = lambda: secret  # noqa: E731
     if settings.token_url is not None:
         assert settings.token_client is not None
@@ -191,7 +191,7 @@ def _link(context: FeedContext, settings: DsxSettings) -> MqttLink:
         insecure = settings.allow_insecure
         who = Credentials(
             settings.token_client,
-            read_secret(settings.token_secret).decode("utf-8"),
+            read_secret_text(settings.token_secret),
             settings.token_scope,
             check_url(settings.token_url, insecure=insecure),
         )

@@ -14,6 +14,14 @@ from gridaware.feeds import Feed
 Opened = Callable[..., Feed[Any]]
 MQTT = {"url": "mqtt://127.0.0.1:1", "topic": "grid/limit"}
 MAPPED = {"map": "voltus", "subject": "site-a"}
+DSX = {
+    "url": "mqtt://127.0.0.1:1",
+    "isv_id": "acme",
+    "agent_id": "site-7",
+    "feeds": {"main-a": {"default_kw": 10.0}},
+    "allow_unsigned": True,
+    "username": "site",
+}
 VTN = {"vtn_url": "http://127.0.0.1:1", "client_id": "ven"}
 
 
@@ -49,6 +57,8 @@ def test_what_can_never_work_is_refused(
         ("mqtt", {**MQTT, "username": "site"}, "password"),
         ("mapped", MAPPED, "api_key"),
         ("openadr3", VTN, "client_secret"),
+        ("carbon", {"provider": "electricity_maps", "place": "DE"}, "key"),
+        ("dsx", DSX, "password"),
     ],
 )
 def test_a_secret_that_is_sent_as_text_is_text(
