@@ -26,6 +26,7 @@ from gridaware.feeds.kind import (
     FeedSettings,
     Parsed,
     PolledSettings,
+    check_distinct,
 )
 from gridaware.feeds.page_values import (
     check_fresh,
@@ -187,9 +188,7 @@ class CaisoSettings(PolledSettings):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        names = [rule.name for rule in self.acts]
-        if len(set(names)) != len(names):
-            raise ValueError("two rules have the same name")
+        check_distinct([rule.name for rule in self.acts], "rules")
         return self
 
 

@@ -31,6 +31,7 @@ from gridaware.feeds.kind import (
     FeedSettings,
     Parsed,
     PolledSettings,
+    check_distinct,
 )
 from gridaware.feeds.page_values import check_fresh, json_page, public_url, stale_reason
 from gridaware.feeds.pages import PublishedPage, Rate, Read, page_of
@@ -134,9 +135,7 @@ class ErcotSettings(PolledSettings):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        names = [rule.name for rule in self.acts]
-        if len(set(names)) != len(names):
-            raise ValueError("two rules have the same name")
+        check_distinct([rule.name for rule in self.acts], "rules")
         if self.price_point is None and any(_by_price(rule) for rule in self.acts):
             raise ValueError("price_above needs a price_point")
         return self

@@ -43,6 +43,7 @@ __all__ = [
     "RefusedPart",
     "Reports",
     "Tells",
+    "check_distinct",
     "check_provenance",
     "row_of",
 ]
@@ -59,6 +60,16 @@ class PolledSettings(FeedSettings):
 
     poll_seconds: float = Field(default=5.0, ge=0.2, le=3600)
     """Time between polls; each is moved by up to a fifth, so that many feeds do not beat."""
+
+
+def check_distinct(names: Sequence[str], what: str) -> None:
+    """Accept names of parts of a feed's settings, in a validator of theirs.
+
+    Raises:
+        ValueError: two of ``what`` have one name.
+    """
+    if len(set(names)) != len(names):
+        raise ValueError(f"two {what} have the same name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,13 @@ from pydantic import Field, field_validator, model_validator
 from gridaware.domain.errors import ConfigError
 from gridaware.domain.eventjson import duration_seconds, printable, target_from_mapping
 from gridaware.domain.signal import EventKind, EventRequest, Signal
-from gridaware.feeds.kind import FEED_KINDS, Feed, FeedSettings, PolledSettings
+from gridaware.feeds.kind import (
+    FEED_KINDS,
+    Feed,
+    FeedSettings,
+    PolledSettings,
+    check_distinct,
+)
 
 __all__ = ["Schedule", "ScheduleSettings", "Window", "crontab", "first_instant", "occurrences"]
 
@@ -83,9 +89,7 @@ class ScheduleSettings(PolledSettings):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        names = [window.name for window in self.windows]
-        if len(set(names)) != len(names):
-            raise ValueError("two windows have the same name")
+        check_distinct([window.name for window in self.windows], "windows")
         return self
 
 

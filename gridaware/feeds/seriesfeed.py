@@ -19,6 +19,7 @@ from gridaware.feeds.kind import (
     ParsedRow,
     PolledSettings,
     RefusedPart,
+    check_distinct,
 )
 from gridaware.feeds.series import Point, covering, within
 from gridaware.feeds.threshold import Asks, Span, Threshold, spans
@@ -39,9 +40,7 @@ class SeriesSettings(PolledSettings):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        names = [rule.name for rule in self.acts]
-        if len(set(names)) != len(names):
-            raise ValueError("two thresholds have the same name")
+        check_distinct([rule.name for rule in self.acts], "thresholds")
         return self
 
     @property

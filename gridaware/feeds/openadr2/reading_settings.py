@@ -10,6 +10,7 @@ from gridaware.domain.errors import ConfigError
 from gridaware.domain.eventjson import target_from_mapping
 from gridaware.domain.signal import WATTS_ABSURD, TargetSpec
 from gridaware.feeds.kind import FeedSettings
+from gridaware.feeds.levels import LEVELS
 
 __all__ = ["ANY", "ReadingSettings", "Rules", "rules_of"]
 
@@ -22,13 +23,7 @@ Target = Mapping[str, float]
 class ReadingSettings(FeedSettings):
     """How events are read."""
 
-    levels: Mapping[Literal["1", "2", "3"], Target] = Field(
-        default={
-            "1": {"reduce_percent": 10},
-            "2": {"reduce_percent": 25},
-            "3": {"reduce_percent": 50},
-        }
-    )
+    levels: Mapping[Literal["1", "2", "3"], Target] = Field(default=LEVELS)
     """What the levels of SIMPLE ask for. By default the depths to which the tiers flex-1 to flex-3
     may be slowed."""
     meanings: Mapping[Text, Mapping[Text, Target | None]] = Field(default={}, max_length=100)
